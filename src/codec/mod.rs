@@ -1,0 +1,134 @@
+//! Raw and Deflate: one record at a time, with scratch that each thread keeps. Knows no file.
+//!
+//! Two backends with the same results but for size and speed: libdeflate (feature `libdeflate`, the default) and
+//! zlib-rs through flate2, which is pure Rust and the check on the other in tests.
+
+mod backend;
+
+use backend::{Deflater, Inflater};
+use std::cell::RefCell;
+
+/// How appended records are to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// As they are.
+    Raw,
+    /// Deflate at a level of 1 (fast) to 12 (small), record by record, where it saves at least 2%; raw elsewhere.
+    Flate(u8),
+}
+
+impl Codec {
+    /// Level that [`Codec::default`] uses.
+    pub const DEFAULT_LEVEL: u8 = 5;
+    /// Highest level. The pure-Rust backend treats 10 to 12 as 9.
+    pub const MAX_LEVEL: u8 = 12;
+}
+
+impl Default for Codec {
+    fn default() -> Codec {
+        Codec::Flate(Codec::DEFAULT_LEVEL)
+    }
+}
+
+/// Shortest record that Deflate is tried on: below, block header and codes eat what it saves.
+const MIN_DEFLATE: usize = 17;
+
+/// Compresses records one after another; keep one for each thread, it is large.
+pub struct Encoder(Option<Deflater>);
+
+impl Encoder {
+    /// An encoder for `codec`; levels outside 1 to 12 count as the nearest.
+    pub fn new(codec: Codec) -> Encoder {
+        Encoder(match codec {
+            Codec::Raw => None,
+            Codec::Flate(level) => Some(Deflater::new(level.clamp(1, Codec::MAX_LEVEL))),
+        })
+    }
+
+    /// Appends `record` to `out` as it is to be stored: deflated where that saves at least 2%, else as it is.
+    /// Returns whether it was deflated.
+    pub fn encode(&mut self, record: &[u8], out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        // At 2% saved a read gains nothing for its decode, at less it loses.
+        let most = record.len() - record.len().div_ceil(50);
+        if let Some(deflater) = &mut self.0
+            && record.len() >= MIN_DEFLATE
+        {
+            out.resize(start + most, 0);
+            if let Some(n) = out.get_mut(start..).and_then(|slot| deflater.deflate(record, slot)) {
+                out.truncate(start + n);
+                return true;
+            }
+            out.truncate(start);
+        }
+        out.extend_from_slice(record);
+        false
+    }
+}
+
+thread_local! {
+    static INFLATER: RefCell<Inflater> = RefCell::new(Inflater::new());
+}
+
+/// Decodes raw Deflate; `true` where `stored` is valid and gives exactly `dst.len()` bytes.
+///
+/// Memory: a few tens of KiB, kept for the thread. Never reads or writes outside the two slices.
+pub fn inflate(stored: &[u8], dst: &mut [u8]) -> bool {
+    INFLATER.with(|inflater| match inflater.try_borrow_mut() {
+        Ok(mut inflater) => inflater.inflate(stored, dst),
+        Err(_) => Inflater::new().inflate(stored, dst),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The other backend's decoder, whichever is built in.
+    fn inflate_by_flate2(stored: &[u8], len: usize) -> Option<Vec<u8>> {
+        let mut out = vec![0; len];
+        backend::pure::Inflater::new().inflate(stored, &mut out).then_some(out)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_by_both_backends(seed in 0u8..4, len in 0usize..70_000, level in 0u8..14) {
+            let record: Vec<u8> = (0..len).map(|i| match seed {
+                0 => 0,
+                1 => (i / 7) as u8,
+                2 => (i * i >> 3) as u8,
+                _ => (i as u32).wrapping_mul(2_654_435_761).rotate_left(9) as u8,
+            }).collect();
+            let mut out = vec![9];
+            let deflated = Encoder::new(Codec::Flate(level)).encode(&record, &mut out);
+            let stored = &out[1..];
+            if deflated {
+                prop_assert!(stored.len() * 50 <= record.len() * 49);
+                let mut back = vec![0; len];
+                prop_assert!(inflate(stored, &mut back));
+                prop_assert_eq!(&back, &record);
+                prop_assert_eq!(inflate_by_flate2(stored, len), Some(record));
+            } else {
+                prop_assert_eq!(stored, &record[..]);
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_are_refused_not_fatal(stored in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut out = vec![0; 1000];
+            let ours = inflate(&stored, &mut out);
+            prop_assert_eq!(ours, inflate_by_flate2(&stored, 1000).is_some());
+        }
+    }
+
+    #[test]
+    fn a_wrong_length_is_refused() {
+        let mut stored = Vec::new();
+        assert!(Encoder::new(Codec::default()).encode(&[5; 1000], &mut stored));
+        for len in [0, 999, 1001] {
+            assert!(!inflate(&stored, &mut vec![0; len]), "{len} bytes");
+        }
+        assert!(!inflate(&stored[..stored.len() - 1], &mut [0; 1000]));
+    }
+}

@@ -1,0 +1,37 @@
+//! Zrecord on disk: the two structs, their limits and their checks.
+//!
+//! Knows bytes. Knows no file: where a header or an entry came from is the caller's to say.
+//! docs/FORMAT.md is the specification; this module is its only reader and writer in the code.
+
+mod header;
+mod limits;
+mod location;
+
+pub use header::{Header, Version};
+pub use limits::{
+    HEADER_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INFLATION, MAX_RECORDS, META_BYTES, entry_at,
+};
+pub use location::{Compress, RecordLoc};
+
+use std::fmt;
+
+/// A field of untrusted bytes that contradicts the format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The field's name as in docs/FORMAT.md.
+    pub field: &'static str,
+    /// What it says and what it may say.
+    pub text: String,
+}
+
+impl Fault {
+    fn new(field: &'static str, text: impl Into<String>) -> Fault {
+        Fault { field, text: text.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "field {}: {}", self.field, self.text)
+    }
+}

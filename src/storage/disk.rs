@@ -1,0 +1,107 @@
+//! The real disk. Files are opened relative to the folder's descriptor, so a store keeps working while its folder
+//! is renamed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::{Access, Attributes, Directory, Map, StorageFile, lock};
+
+/// A folder on a real file system.
+pub struct Disk(OwnedFd);
+
+impl Disk {
+    /// Opens the folder at `path`, which must exist.
+    ///
+    /// # Errors
+    /// The system's, e.g. where `path` is no folder.
+    pub fn open(path: &Path) -> io::Result<Disk> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Disk(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+}
+
+impl Directory for Disk {
+    fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn StorageFile>> {
+        let mode = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+        };
+        // NONBLOCK: a FIFO in the file's place must not make us wait for its other end.
+        let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(rustix::fs::openat(&self.0, name, flags, Mode::empty())?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
+        }
+        Ok(Arc::new(DiskFile(file)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        Ok(Arc::new(DiskFile(File::from(rustix::fs::openat(
+            &self.0,
+            name,
+            flags,
+            Mode::from_raw_mode(0o666),
+        )?))))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.0)?)
+    }
+}
+
+struct DiskFile(File);
+
+impl StorageFile for DiskFile {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.0.read_at(rest, at + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        let meta = self.0.metadata()?;
+        Ok(Attributes { len: meta.len(), allocated: meta.blocks() * 512, modified: meta.modified()? })
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn map(&self, len: u64) -> io::Result<Map> {
+        Map::new(&self.0, len)
+    }
+
+    fn try_lock(&self, byte: u64) -> io::Result<bool> {
+        lock::try_lock(&self.0, byte)
+    }
+
+    fn unlock(&self, byte: u64) -> io::Result<()> {
+        lock::unlock(&self.0, byte)
+    }
+}

@@ -1,0 +1,144 @@
+//! Reading a mapped file past its end raises SIGBUS, and anybody may cut a file while it is mapped. A library must
+//! not let that kill its process, and checking the size first leaves a moment between check and read.
+//!
+//! So each mapping is watched: when a read of it faults, the handler marks the mapping as broken, puts a page of
+//! zeros where the file's page is missing, and lets the read go on. The reader looks at the mark after it has
+//! read; a marked mapping gives errors, never bytes. Faults elsewhere go to whatever handled SIGBUS before.
+//!
+//! Shared: a list of watches that only grows at its head, walked by the handler without a lock; its nodes are
+//! reused, never freed. Everything the handler does is async-signal-safe: atomic loads and stores, `mmap`,
+//! `sigaction`.
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+/// One watched range of addresses. A free one has length 0.
+struct Watch {
+    start: AtomicUsize,
+    len: AtomicUsize,
+    broken: AtomicBool,
+    taken: AtomicBool,
+    next: *const Watch,
+}
+
+static HEAD: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
+/// What handled SIGBUS before us; `None` where our handler could not be installed.
+static PREVIOUS: OnceLock<Option<libc::sigaction>> = OnceLock::new();
+
+/// Keeps a mapping watched until it is dropped, which has to be before the mapping goes.
+pub(super) struct Guard(&'static Watch);
+
+// SAFETY: `next` is set before a node is published and never changes; the rest is atomic.
+unsafe impl Sync for Watch {}
+// SAFETY: as above.
+unsafe impl Send for Watch {}
+
+impl Guard {
+    /// Watches `len` bytes from address `start`.
+    ///
+    /// `None` where SIGBUS can't be handled; such a mapping must not be read.
+    pub(super) fn new(start: usize, len: usize) -> Option<Guard> {
+        PREVIOUS.get_or_init(install).as_ref()?;
+        let watch = free_watch();
+        watch.broken.store(false, Ordering::SeqCst);
+        watch.start.store(start, Ordering::SeqCst);
+        watch.len.store(len, Ordering::SeqCst);
+        Some(Guard(watch))
+    }
+
+    /// Whether a read of the mapping has faulted. Call it after the read.
+    #[inline]
+    pub(super) fn is_broken(&self) -> bool {
+        self.0.broken.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.len.store(0, Ordering::SeqCst);
+        self.0.taken.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A node that nobody else uses: a freed one, or a new one at the head.
+fn free_watch() -> &'static Watch {
+    let mut node = HEAD.load(Ordering::SeqCst).cast_const();
+    // SAFETY: nodes come from Box::leak and are never freed.
+    while let Some(watch) = unsafe { node.as_ref() } {
+        if watch.taken.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            return watch;
+        }
+        node = watch.next;
+    }
+    let watch = Box::leak(Box::new(Watch {
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        broken: AtomicBool::new(false),
+        taken: AtomicBool::new(true),
+        next: ptr::null(),
+    }));
+    let mut head = HEAD.load(Ordering::SeqCst);
+    loop {
+        watch.next = head;
+        match HEAD.compare_exchange(head, ptr::from_mut(watch), Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => return watch,
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// Installs the handler, once for the process; returns what was there.
+fn install() -> Option<libc::sigaction> {
+    // SAFETY: an all-zero sigaction is valid; the handler has the signature that SA_SIGINFO asks for, and both
+    // structs outlive the call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        let mut previous = MaybeUninit::<libc::sigaction>::zeroed();
+        (libc::sigaction(libc::SIGBUS, &raw const action, previous.as_mut_ptr()) == 0)
+            .then(|| previous.assume_init())
+    }
+}
+
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler of SIGBUS.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let mut node = HEAD.load(Ordering::SeqCst).cast_const();
+    // SAFETY: nodes come from Box::leak and are never freed.
+    while let Some(watch) = unsafe { node.as_ref() } {
+        let start = watch.start.load(Ordering::SeqCst);
+        let len = watch.len.load(Ordering::SeqCst);
+        if len > 0 && address >= start && address - start < len && patch(watch, address) {
+            return;
+        }
+        node = watch.next;
+    }
+    // Not ours: the fault happens again at once, under the handler that was there before.
+    // SAFETY: `PREVIOUS` holds what sigaction itself returned; without one the default action ends the process.
+    unsafe {
+        match PREVIOUS.get() {
+            Some(Some(previous)) => libc::sigaction(signal, ptr::from_ref(previous), ptr::null_mut()),
+            _ => {
+                libc::signal(signal, libc::SIG_DFL);
+                0
+            }
+        }
+    };
+}
+
+/// Marks the mapping and puts a page of zeros at the faulting address.
+fn patch(watch: &Watch, address: usize) -> bool {
+    // The mark comes first: who sees the zeros sees the mark.
+    watch.broken.store(true, Ordering::SeqCst);
+    // SAFETY: sysconf and mmap are async-signal-safe as Linux has them. The page lies in a live mapping of ours:
+    // a guard is dropped before its mapping, so replacing the page takes nothing from anybody else.
+    unsafe {
+        let Ok(page) = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)) else { return false };
+        let at = address & !(page - 1);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        libc::mmap(at as *mut libc::c_void, page, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED
+    }
+}

@@ -1,0 +1,563 @@
+//! Appending: compress in parallel, place serially, write in parallel, commit.
+//!
+//! An [`Appender`] holds the store's writer mutex and its lock against other processes. Its records become visible
+//! all at once at [`Appender::commit`], when the header names them; dropped before, it takes its bytes back. The
+//! order of writes is data, table, header, so a process killed at any moment leaves the store as it was or as it
+//! was to be. Compression needs no lock: for small batches it runs before the mutex is taken.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::{Store, chunks, publish, shards};
+use crate::codec::{Codec, Encoder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    Compress, Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Version,
+};
+
+/// Source bytes that are packed at a time, which bounds what an append of any size holds in memory.
+const PIECE: usize = 64 << 20;
+
+/// What one writer at a time may touch.
+#[derive(Default)]
+pub(super) struct Writer {
+    /// What has been written since the last sync.
+    pub(super) dirty: Dirty,
+    /// Set by a failed sync: what the system has dropped is not known then.
+    failed: bool,
+    /// The header whose frontier was last found to lie behind every record.
+    checked: Option<Header>,
+}
+
+/// Files that a sync has to reach.
+#[derive(Default)]
+pub(super) struct Dirty {
+    chunks: BTreeSet<u16>,
+    folder: bool,
+}
+
+impl Dirty {
+    pub(super) fn mark_created(&mut self, chunk: u16) {
+        self.chunks.insert(chunk);
+        self.folder = true;
+    }
+}
+
+/// Records of one shard, packed as they will lie in the chunk.
+struct Shard<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// Placed only in part: chunk and offset are still to be filled in.
+    locs: Vec<RecordLoc>,
+}
+
+/// A stretch of a shard that goes to one place.
+struct Segment<'a> {
+    chunk: u16,
+    offset: u32,
+    bytes: &'a [u8],
+}
+
+/// An append under way, over any number of batches. Nothing is visible before [`Appender::commit`].
+pub struct Appender<'a> {
+    store: &'a Store,
+    writer: MutexGuard<'a, Writer>,
+    /// The header as it is on disk.
+    before: Header,
+    /// The header as it will be.
+    after: Header,
+    /// Chunks written or created, each with the size to go back to.
+    touched: Vec<(u16, u64)>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// A write failed: nothing more can be appended or committed.
+    Failed,
+    Committed,
+}
+
+impl Store {
+    /// Appends equal records of `item_len` bytes, laid one after another in `src`; returns the first one's index.
+    ///
+    /// Visible to readers when it returns, durable after [`Store::sync`]. Memory: at most about 64 MiB beside `src`.
+    ///
+    /// # Errors
+    /// Before anything is written: [`ErrorKind::ReadOnly`], [`ErrorKind::Geometry`] where `src` is no whole number
+    /// of records, [`ErrorKind::RecordSize`], [`ErrorKind::Full`], [`ErrorKind::Busy`] where another process appends.
+    /// [`ErrorKind::Io`], with the store as it was.
+    pub fn append(&self, src: &[u8], item_len: usize, codec: Codec) -> Result<u64> {
+        self.append_batch(&Batch::equal(src, item_len, self.version())?, codec)
+    }
+
+    /// Appends records of any lengths: record `i` is `src[offsets[i]..][..lens[i]]`.
+    ///
+    /// # Errors
+    /// As for [`Store::append`]; [`ErrorKind::Geometry`] where a record does not lie in `src`.
+    pub fn append_ragged(&self, src: &[u8], offsets: &[u64], lens: &[u32], codec: Codec) -> Result<u64> {
+        self.append_batch(&Batch::ragged(src, offsets, lens, self.version())?, codec)
+    }
+
+    fn append_batch(&self, batch: &Batch<'_>, codec: Codec) -> Result<u64> {
+        self.require_write()?;
+        let mut pieces = batch.pieces();
+        let first_piece = pieces.next();
+        let rest: Vec<_> = pieces.collect();
+        // Packed before the lock is taken, so that several threads pack at the same time.
+        let packed = first_piece.map(|piece| batch.pack(piece, codec));
+        let mut appender = self.appender()?;
+        if let Some(packed) = packed {
+            appender.place(packed)?;
+        }
+        for piece in rest {
+            appender.place(batch.pack(piece, codec))?;
+        }
+        appender.commit()
+    }
+
+    /// Starts an append of many batches that become visible together.
+    ///
+    /// Other appends, of this process's threads, wait meanwhile. The first one after the store has changed checks
+    /// that the frontier lies behind every record: tens of milliseconds for 2^24 records.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ReadOnly`], [`ErrorKind::Busy`] where another process appends, [`ErrorKind::Damaged`] where the
+    /// header's frontier would let an append overwrite records, [`ErrorKind::Io`] also after a failed sync.
+    pub fn appender(&self) -> Result<Appender<'_>> {
+        self.require_write()?;
+        let mut writer = self.writer();
+        if writer.failed {
+            return Err(Error::new(
+                ErrorKind::Io,
+                format!("{} takes no more writes: a sync has failed", self.path.display()),
+            )
+            .with_help("open it again and check it"));
+        }
+        self.meta.lock_for_append()?;
+        let ready = self.meta.header().and_then(|header| {
+            if writer.checked != Some(header) {
+                self.check_frontier(&header)?;
+                self.check_no_record_behind_frontier(&header)?;
+            }
+            Ok(header)
+        });
+        match ready {
+            Ok(header) => {
+                writer.checked = Some(header);
+                Ok(Appender {
+                    store: self,
+                    writer,
+                    before: header,
+                    after: header,
+                    touched: Vec::new(),
+                    state: State::Open,
+                })
+            }
+            Err(e) => {
+                self.meta.unlock();
+                Err(e)
+            }
+        }
+    }
+
+    pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
+        // A panic while it was held leaves an append that was not committed: the header does not name it.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An append at a frontier that lies too early would overwrite live records.
+    fn check_no_record_behind_frontier(&self, header: &Header) -> Result<()> {
+        let frontier = (header.tail_chunk, u64::from(header.tail_offset));
+        for index in 0..header.length {
+            let Ok(loc) = self.entry(index, header.version) else { continue };
+            if (loc.chunk_id, loc.end()) > frontier {
+                return Err(Error::new(
+                    ErrorKind::Damaged,
+                    format!(
+                        "{}: record {index} ends at byte {} of {}, behind the header's frontier (fields tail_chunk \
+                         {}, tail_offset {}): an append would overwrite it",
+                        self.path.display(),
+                        loc.end(),
+                        chunks::name(loc.chunk_id),
+                        header.tail_chunk,
+                        header.tail_offset,
+                    ),
+                )
+                .with_help("it can be read; import it into a new store to append"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes everything written so far durable; see [`Store::sync`].
+pub(super) fn sync(store: &Store, writer: &mut Writer) -> Result<()> {
+    if writer.failed {
+        return Err(Error::new(
+            ErrorKind::Io,
+            format!("{} was not synced: an earlier sync has failed", store.path.display()),
+        )
+        .with_help("open it again and check it"));
+    }
+    let dirty = std::mem::take(&mut writer.dirty);
+    let synced = || -> Result<()> {
+        for &id in &dirty.chunks {
+            store.chunks.get(store.dir.as_ref(), id)?.sync()?;
+        }
+        store.meta.sync()?;
+        if dirty.folder {
+            store
+                .dir
+                .sync()
+                .map_err(|e| Error::io(format!("can't sync the folder {}", store.path.display()), e))?;
+        }
+        Ok(())
+    };
+    let result = synced();
+    writer.failed = result.is_err();
+    result
+}
+
+impl Appender<'_> {
+    /// Adds equal records of `item_len` bytes, laid one after another in `src`.
+    ///
+    /// # Errors
+    /// As for [`Store::append`]. After an error of the system the appender takes nothing more.
+    pub fn append(&mut self, src: &[u8], item_len: usize, codec: Codec) -> Result<()> {
+        let batch = Batch::equal(src, item_len, self.after.version)?;
+        self.append_batch(&batch, codec)
+    }
+
+    /// Adds records of any lengths: record `i` is `src[offsets[i]..][..lens[i]]`.
+    ///
+    /// # Errors
+    /// As for [`Appender::append`].
+    pub fn append_ragged(&mut self, src: &[u8], offsets: &[u64], lens: &[u32], codec: Codec) -> Result<()> {
+        let batch = Batch::ragged(src, offsets, lens, self.after.version)?;
+        self.append_batch(&batch, codec)
+    }
+
+    fn append_batch(&mut self, batch: &Batch<'_>, codec: Codec) -> Result<()> {
+        batch.pieces().try_for_each(|piece| self.place(batch.pack(piece, codec)))
+    }
+
+    /// Records that the store will hold after the commit.
+    pub fn len(&self) -> u64 {
+        u64::from(self.after.length)
+    }
+
+    /// Whether the store will hold no record after the commit.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes the version that the commit writes. A store never goes back to a lower one.
+    pub fn set_version(&mut self, version: Version) {
+        self.after.version = self.after.version.max(version);
+    }
+
+    /// Makes the records visible; returns the index of the first one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`], also where an earlier write of this appender has failed; the store is as it was.
+    pub fn commit(mut self) -> Result<u64> {
+        if self.state == State::Failed {
+            return Err(self.refused());
+        }
+        if self.after != self.before {
+            self.store.meta.write_header(&self.after)?;
+            self.writer.checked = Some(self.after);
+            self.store.published.store(publish(&self.after), std::sync::atomic::Ordering::Release);
+        }
+        self.state = State::Committed;
+        Ok(u64::from(self.before.length))
+    }
+
+    fn refused(&self) -> Error {
+        Error::new(ErrorKind::Io, format!("the append to {} has failed already", self.store.path.display()))
+    }
+
+    /// Gives packed records their places and writes them and their entries.
+    fn place(&mut self, mut shards: Vec<Shard<'_>>) -> Result<()> {
+        if self.state == State::Failed {
+            return Err(self.refused());
+        }
+        let records: usize = shards.iter().map(|shard| shard.locs.len()).sum();
+        if records as u64 > u64::from(MAX_RECORDS - self.after.length) {
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "{} holds {} records; with {records} more it would pass {MAX_RECORDS}, the most of a store",
+                    self.store.path.display(),
+                    self.after.length
+                ),
+            )
+            .with_help("put them into a store of their own"));
+        }
+        let mut frontier = Frontier { chunk: self.after.tail_chunk, offset: u64::from(self.after.tail_offset) };
+        let mut entries = Vec::with_capacity(records * 16);
+        let mut segments = Vec::new();
+        for shard in &mut shards {
+            frontier.place(&mut shard.locs, &shard.bytes, &mut segments)?;
+            for loc in &shard.locs {
+                entries.extend_from_slice(&loc.to_bytes());
+            }
+        }
+        self.write(&mut segments, &entries).inspect_err(|_| self.state = State::Failed)?;
+        self.after.tail_chunk = frontier.chunk;
+        // A frontier is below the chunk size, which the format asserts to fit.
+        self.after.tail_offset = u32::try_from(frontier.offset).unwrap_or(u32::MAX);
+        self.after.length += u32::try_from(records).unwrap_or(0);
+        Ok(())
+    }
+
+    fn write(&mut self, segments: &mut [Segment<'_>], entries: &[u8]) -> Result<()> {
+        let store = self.store;
+        for segment in &*segments {
+            self.touch(segment.chunk)?;
+        }
+        let cost = segments.iter().map(|segment| 2000 + segment.bytes.len() as u64 / 4).sum();
+        let shards = shards::shards_for(segments.len(), cost);
+        shards::for_each_shard(segments, shards, |shard| {
+            shard.iter().try_for_each(|segment| {
+                let chunk = store.chunks.get(store.dir.as_ref(), segment.chunk)?;
+                chunk.write(segment.bytes, u64::from(segment.offset))
+            })
+        })?;
+        store.meta.write_entries(self.after.length, entries)
+    }
+
+    /// Makes sure that chunk `id` exists, and remembers its size to go back to.
+    fn touch(&mut self, id: u16) -> Result<()> {
+        if self.touched.iter().any(|&(seen, _)| seen == id) {
+            return Ok(());
+        }
+        if id > self.before.tail_chunk {
+            self.store.chunks.create(self.store.dir.as_ref(), id)?;
+            self.writer.dirty.mark_created(id);
+        }
+        let chunk = self.store.chunks.get(self.store.dir.as_ref(), id)?;
+        self.touched.push((id, chunk.current_len()?));
+        self.writer.dirty.chunks.insert(id);
+        Ok(())
+    }
+
+    /// Gives the disk back what was written and not committed. Failing at it loses space, not data.
+    fn roll_back(&mut self) {
+        for &(id, len) in &self.touched {
+            let cut = self.store.chunks.get(self.store.dir.as_ref(), id).and_then(|chunk| chunk.set_len(len));
+            if let Err(e) = cut {
+                log::warn!("{e}; the space of an append that failed stays taken until the next append");
+            }
+        }
+    }
+}
+
+impl Drop for Appender<'_> {
+    fn drop(&mut self) {
+        if self.state != State::Committed {
+            self.roll_back();
+        }
+        self.store.meta.unlock();
+    }
+}
+
+/// Where the next record goes.
+struct Frontier {
+    chunk: u16,
+    offset: u64,
+}
+
+impl Frontier {
+    /// Places records one after another, and cuts their bytes into one segment for each stretch of a chunk.
+    fn place<'a>(
+        &mut self,
+        locs: &mut [RecordLoc],
+        bytes: &'a [u8],
+        segments: &mut Vec<Segment<'a>>,
+    ) -> Result<()> {
+        let (mut start, mut end) = (0, 0);
+        let mut at = (self.chunk, self.offset);
+        let flush = |segments: &mut Vec<Segment<'a>>, (chunk, offset): (u16, u64), start: usize, end: usize| {
+            let bytes = bytes.get(start..end).unwrap_or_default();
+            if let (false, Ok(offset)) = (bytes.is_empty(), u32::try_from(offset)) {
+                segments.push(Segment { chunk, offset, bytes });
+            }
+        };
+        for loc in locs {
+            if self.offset + u64::from(loc.phys_length) >= MAX_CHUNK_BYTES {
+                if self.chunk + 1 >= MAX_CHUNKS {
+                    return Err(Error::new(
+                        ErrorKind::Full,
+                        format!("no chunk is left: a store has at most {MAX_CHUNKS}"),
+                    ));
+                }
+                flush(segments, at, start, end);
+                (self.chunk, self.offset) = (self.chunk + 1, 0);
+                (at, start) = ((self.chunk, 0), end);
+            }
+            if loc.phys_length == 0 && (self.chunk, self.offset) == (0, 0) {
+                // An entry of nothing but zeros means that no record was written, so an empty record can't lie at
+                // the very start of a store: one byte is left out before it.
+                segments.push(Segment { chunk: 0, offset: 0, bytes: &[0] });
+                self.offset = 1;
+                at = (0, 1);
+            }
+            loc.chunk_id = self.chunk;
+            loc.offset = u32::try_from(self.offset).unwrap_or(u32::MAX);
+            self.offset += u64::from(loc.phys_length);
+            end += loc.phys_length as usize;
+        }
+        flush(segments, at, start, end);
+        Ok(())
+    }
+}
+
+/// Records to append, checked: each lies in `src` and has a length that the version holds.
+struct Batch<'a> {
+    src: &'a [u8],
+    shape: Shape<'a>,
+}
+
+enum Shape<'a> {
+    Equal(usize),
+    Ragged { offsets: &'a [u64], lens: &'a [u32] },
+}
+
+impl<'a> Batch<'a> {
+    fn equal(src: &'a [u8], item_len: usize, version: Version) -> Result<Batch<'a>> {
+        if item_len == 0 || !src.len().is_multiple_of(item_len) {
+            return Err(Error::new(
+                ErrorKind::Geometry,
+                format!("{} bytes are no whole number of records of {item_len} bytes", src.len()),
+            ));
+        }
+        check_len(item_len as u64, version)?;
+        Ok(Batch { src, shape: Shape::Equal(item_len) })
+    }
+
+    fn ragged(src: &'a [u8], offsets: &'a [u64], lens: &'a [u32], version: Version) -> Result<Batch<'a>> {
+        if offsets.len() != lens.len() {
+            return Err(Error::new(
+                ErrorKind::Geometry,
+                format!("{} offsets, but {} lengths", offsets.len(), lens.len()),
+            ));
+        }
+        for (i, (&offset, &len)) in offsets.iter().zip(lens).enumerate() {
+            check_len(u64::from(len), version)?;
+            if offset.checked_add(u64::from(len)).is_none_or(|end| end > src.len() as u64) {
+                return Err(Error::new(
+                    ErrorKind::Geometry,
+                    format!("record {i} of {len} bytes at offset {offset} is not in the {} given", src.len()),
+                ));
+            }
+        }
+        Ok(Batch { src, shape: Shape::Ragged { offsets, lens } })
+    }
+
+    fn count(&self) -> usize {
+        match self.shape {
+            Shape::Equal(len) => self.src.len() / len,
+            Shape::Ragged { lens, .. } => lens.len(),
+        }
+    }
+
+    fn record(&self, i: usize) -> &'a [u8] {
+        let found = match self.shape {
+            Shape::Equal(len) => self.src.get(i * len..(i + 1) * len),
+            Shape::Ragged { offsets, lens } => match (offsets.get(i), lens.get(i)) {
+                // Both fit usize: the sum was checked against the length of a slice.
+                (Some(&at), Some(&len)) => self.src.get(at as usize..at as usize + len as usize),
+                _ => None,
+            },
+        };
+        found.unwrap_or_default()
+    }
+
+    /// Cuts the batch into ranges of records that hold about [`PIECE`] bytes each.
+    fn pieces(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let start = next;
+            match self.shape {
+                Shape::Equal(len) => next = self.count().min(start + (PIECE / len).max(1)),
+                Shape::Ragged { .. } => {
+                    let mut bytes = 0;
+                    while next < self.count() && (bytes == 0 || bytes + self.record(next).len() <= PIECE) {
+                        bytes += self.record(next).len();
+                        next += 1;
+                    }
+                }
+            }
+            (next > start).then_some(start..next)
+        })
+    }
+
+    /// Compresses the records of `piece` on all cores into shards, each as it will lie in a chunk.
+    fn pack(&self, piece: std::ops::Range<usize>, codec: Codec) -> Vec<Shard<'a>> {
+        let bytes: u64 = piece.clone().map(|i| self.record(i).len() as u64).sum();
+        let cost = match codec {
+            Codec::Raw => bytes / 8,
+            Codec::Flate(_) => bytes * 8,
+        };
+        let count = piece.len();
+        let shards = shards::shards_for(count, cost);
+        let size = count.div_ceil(shards).max(1);
+        let mut packed: Vec<_> = (piece.start..piece.end)
+            .step_by(size)
+            .map(|start| (start..piece.end.min(start + size), None))
+            .collect();
+        let done = shards::for_each_shard(&mut packed, shards, |parts| {
+            for (range, shard) in parts {
+                *shard = Some(self.pack_shard(range.clone(), codec));
+            }
+            Ok(())
+        });
+        debug_assert!(done.is_ok(), "packing does not fail");
+        packed.into_iter().filter_map(|(_, shard)| shard).collect()
+    }
+
+    fn pack_shard(&self, range: std::ops::Range<usize>, codec: Codec) -> Shard<'a> {
+        let mut locs = Vec::with_capacity(range.len());
+        // Lengths were checked against the version's, which fit.
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if let (Codec::Raw, Shape::Equal(len)) = (codec, &self.shape) {
+            let bytes = self.src.get(range.start * len..range.end * len).unwrap_or_default();
+            locs.extend(range.map(|i| unplaced(length(self.record(i)), length(self.record(i)), Compress::Raw)));
+            return Shard { bytes: Cow::Borrowed(bytes), locs };
+        }
+        let mut encoder = Encoder::new(codec);
+        let total: usize = range.clone().map(|i| self.record(i).len()).sum();
+        let mut bytes = Vec::with_capacity(total);
+        for record in range.map(|i| self.record(i)) {
+            let start = bytes.len();
+            let compress = if encoder.encode(record, &mut bytes) { Compress::Deflate } else { Compress::Raw };
+            let stored = length(bytes.get(start..).unwrap_or_default());
+            locs.push(unplaced(stored, length(record), compress));
+        }
+        Shard { bytes: Cow::Owned(bytes), locs }
+    }
+}
+
+fn unplaced(phys_length: u32, logic_length: u32, compress: Compress) -> RecordLoc {
+    RecordLoc { offset: 0, phys_length, logic_length, chunk_id: 0, compress }
+}
+
+/// Checks that a record of `len` bytes fits `version`.
+fn check_len(len: u64, version: Version) -> Result<()> {
+    let lengths = version.record_bytes();
+    if len >= u64::from(*lengths.start()) && len <= u64::from(*lengths.end()) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::RecordSize,
+        format!(
+            "a record of {len} bytes does not fit: version {} holds {} to {} bytes a record",
+            version.number(),
+            lengths.start(),
+            lengths.end()
+        ),
+    ))
+}

@@ -1,0 +1,157 @@
+//! The chunk files, opened when first used, each with one mapping of the largest size that a chunk can have.
+//!
+//! Shared: a slot a chunk, set once. The mutex only keeps two threads from opening the same chunk twice; a reader
+//! of an open chunk takes no lock.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{MAX_CHUNK_BYTES, MAX_CHUNKS};
+use crate::storage::{Access, Directory, Map, StorageFile};
+
+/// Name of chunk `id`.
+pub(super) fn name(id: u16) -> String {
+    format!("{id}.zr")
+}
+
+pub(super) struct Chunks {
+    path: PathBuf,
+    access: Access,
+    slots: Box<[OnceLock<Box<Chunk>>]>,
+    opening: Mutex<()>,
+}
+
+/// An open chunk file.
+pub(super) struct Chunk {
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    /// `None` where the address space is limited; everything is read from the file then.
+    map: Option<Map>,
+    /// Size in bytes when it was last looked at. It only has to be looked at again for what lies behind it.
+    len: AtomicU64,
+}
+
+impl Chunks {
+    pub(super) fn new(path: &Path, access: Access) -> Chunks {
+        Chunks {
+            path: path.to_path_buf(),
+            access,
+            slots: (0..MAX_CHUNKS).map(|_| OnceLock::new()).collect(),
+            opening: Mutex::new(()),
+        }
+    }
+
+    /// Chunk `id`, opened if need be. A failure is not kept: the next call tries again.
+    #[inline]
+    pub(super) fn get(&self, dir: &dyn Directory, id: u16) -> Result<&Chunk> {
+        match self.slots.get(usize::from(id)).and_then(OnceLock::get) {
+            Some(chunk) => Ok(chunk),
+            None => self.open(dir, id),
+        }
+    }
+
+    #[cold]
+    fn open(&self, dir: &dyn Directory, id: u16) -> Result<&Chunk> {
+        let path = self.path.join(name(id));
+        let slot = self.slots.get(usize::from(id)).ok_or_else(|| {
+            Error::new(ErrorKind::Damaged, format!("{}: no store has a chunk {id}", self.path.display()))
+        })?;
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(chunk) = slot.get() {
+            return Ok(chunk);
+        }
+        let file = dir.open(&name(id), self.access).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::new(ErrorKind::Damaged, format!("{} is missing", path.display()))
+            }
+            _ => Error::io(format!("can't open {}", path.display()), e),
+        })?;
+        let map = file.map(MAX_CHUNK_BYTES).ok();
+        let chunk = Chunk { path, file, map, len: AtomicU64::new(0) };
+        chunk.current_len()?;
+        Ok(slot.get_or_init(|| Box::new(chunk)))
+    }
+
+    /// Creates the file of chunk `id`, which must not be open. One that is there already (left by an append that
+    /// was killed, or preallocated) is used as it is: nothing live lies behind the frontier.
+    pub(super) fn create(&self, dir: &dyn Directory, id: u16) -> Result<()> {
+        match dir.create(&name(id)) {
+            Ok(_) => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            Err(e) => Err(Error::io(format!("can't create {}", self.path.join(name(id)).display()), e)),
+        }
+    }
+}
+
+impl Chunk {
+    /// The file's size now, in bytes.
+    pub(super) fn current_len(&self) -> Result<u64> {
+        let len = self.file.attributes().map_err(|e| self.io("read", e))?.len;
+        self.len.store(len, Ordering::Relaxed);
+        Ok(len)
+    }
+
+    /// Checks that the file reaches to byte `end`, as far as is known without a system call.
+    #[inline]
+    pub(super) fn reaches(&self, end: u64) -> Result<()> {
+        if end <= self.len.load(Ordering::Relaxed) { Ok(()) } else { self.still_reaches(end) }
+    }
+
+    /// Checks that the file reaches to byte `end` at this moment.
+    pub(super) fn still_reaches(&self, end: u64) -> Result<()> {
+        let len = self.current_len()?;
+        if end <= len { Ok(()) } else { Err(self.short(end, len)) }
+    }
+
+    /// Reads from the file; an error where it ends early.
+    pub(super) fn read(&self, dst: &mut [u8], at: u64) -> Result<()> {
+        let n = self.file.read_at(dst, at).map_err(|e| self.io("read", e))?;
+        if n == dst.len() { Ok(()) } else { Err(self.short(at + dst.len() as u64, at + n as u64)) }
+    }
+
+    /// Copies from the mapping where there is one. The caller calls [`Chunk::still_reaches`] after its last copy:
+    /// a file cut meanwhile reads as zeros to the end of its last page.
+    #[inline]
+    pub(super) fn copy(&self, dst: &mut [u8], at: u64) -> Result<()> {
+        match self.map.as_ref().map(|map| map.copy_to(dst, at)) {
+            Some(Ok(())) => Ok(()),
+            _ => self.read(dst, at),
+        }
+    }
+
+    /// The mapping, for replies to the kernel.
+    pub(super) fn map(&self) -> Option<&Map> {
+        self.map.as_ref()
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        self.file.write_at(bytes, at).map_err(|e| self.io("write", e))
+    }
+
+    pub(super) fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|e| self.io("cut", e))?;
+        self.current_len().map(drop)
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| self.io("sync", e))
+    }
+
+    pub(super) fn allocated(&self) -> Result<u64> {
+        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.allocated)
+    }
+
+    #[cold]
+    fn short(&self, end: u64, len: u64) -> Error {
+        Error::new(
+            ErrorKind::Damaged,
+            format!("{} ends at byte {len}, the record at byte {end}", self.path.display()),
+        )
+    }
+
+    fn io(&self, verb: &str, e: std::io::Error) -> Error {
+        Error::io(format!("can't {verb} {}", self.path.display()), e)
+    }
+}

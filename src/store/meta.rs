@@ -1,0 +1,146 @@
+//! meta.zr: the header and the record table, read through one mapping.
+//!
+//! The mapping always has the full size, so a table that grows in the file grows in the mapping. Where the file
+//! was cut while it is open, entries are read from the file instead, and those behind its end are errors.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{HEADER_BYTES, Header, META_BYTES, entry_at};
+use crate::storage::{Access, Directory, Map, StorageFile};
+
+/// Name of the file.
+pub(super) const NAME: &str = "meta.zr";
+
+/// The byte of meta.zr whose lock an appender holds. Far behind the end, so that it never is a byte of the table.
+const APPEND_LOCK: u64 = 1 << 62;
+
+pub(super) struct Meta {
+    path: PathBuf,
+    file: Arc<dyn StorageFile>,
+    /// `None` where the address space is limited; everything is read from the file then.
+    map: Option<Map>,
+}
+
+impl Meta {
+    /// Opens meta.zr of the store at `path` and checks its header.
+    pub(super) fn open(dir: &dyn Directory, path: &Path, access: Access) -> Result<(Meta, Header)> {
+        let file = dir.open(NAME, access).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => Error::new(
+                ErrorKind::NotAStore,
+                format!("{} is not a store: it holds no meta.zr", path.display()),
+            ),
+            _ => Error::io(format!("can't open {}", path.join(NAME).display()), e),
+        })?;
+        let map = file.map(META_BYTES).ok();
+        let meta = Meta { path: path.join(NAME), file, map };
+        let header = meta.header()?;
+        Ok((meta, header))
+    }
+
+    /// The header, read from the file and checked.
+    pub(super) fn header(&self) -> Result<Header> {
+        let len = self.file.attributes().map_err(|e| self.io("read", e))?.len;
+        let mut bytes = [0; HEADER_BYTES];
+        let n = self.file.read_at(&mut bytes, 0).map_err(|e| self.io("read", e))?;
+        if n < HEADER_BYTES {
+            return Err(Error::new(
+                ErrorKind::NotAStore,
+                format!("{} is not a store's: it has {n} bytes, a header has {HEADER_BYTES}", self.path.display()),
+            ));
+        }
+        Header::parse(&bytes, len).map_err(|fault| {
+            let kind = match fault.field {
+                "magic" => ErrorKind::NotAStore,
+                "version" => ErrorKind::Version,
+                _ => ErrorKind::Damaged,
+            };
+            Error::new(kind, format!("{}: the header's {fault}", self.path.display()))
+        })
+    }
+
+    /// The header, where it is sound and its version or length differ from what `published` holds.
+    pub(super) fn changed_header(&self, published: u64) -> Option<Header> {
+        let seen = match &self.map {
+            Some(map) => map.words(0).ok().map(|[low, high]| (low & 0xffff_0000_0000) | high >> 32),
+            None => None,
+        };
+        // A mapped look costs nanoseconds; only a change is worth the system calls of a full check.
+        if seen == Some(published) { None } else { self.header().ok().filter(|h| super::publish(h) != published) }
+    }
+
+    /// The two words of entry `index`, which the caller has checked against the length.
+    #[inline]
+    pub(super) fn entry(&self, index: u32) -> Result<[u64; 2]> {
+        match self.map.as_ref().map(|map| map.words(entry_at(index))) {
+            Some(Ok(words)) => Ok(words),
+            _ => self.entry_from_file(index),
+        }
+    }
+
+    #[cold]
+    fn entry_from_file(&self, index: u32) -> Result<[u64; 2]> {
+        let mut bytes = [0; HEADER_BYTES];
+        let n = self.file.read_at(&mut bytes, entry_at(index)).map_err(|e| self.io("read", e))?;
+        if n < HEADER_BYTES {
+            return Err(Error::new(
+                ErrorKind::Damaged,
+                format!("record {index} is lost: {} ends before its entry", self.path.display()),
+            ));
+        }
+        let both = u128::from_le_bytes(bytes);
+        Ok([both as u64, (both >> 64) as u64])
+    }
+
+    /// Writes entries from `first` on; makes room in a trimmed file first.
+    pub(super) fn write_entries(&self, first: u32, bytes: &[u8]) -> Result<()> {
+        if self.file.attributes().map_err(|e| self.io("read", e))?.len < META_BYTES {
+            self.file.set_len(META_BYTES).map_err(|e| self.io("grow", e))?;
+        }
+        self.file.write_at(bytes, entry_at(first)).map_err(|e| self.io("write", e))
+    }
+
+    /// Writes the header.
+    pub(super) fn write_header(&self, header: &Header) -> Result<()> {
+        self.file.write_at(&header.to_bytes(), 0).map_err(|e| self.io("write", e))
+    }
+
+    /// Makes table and header durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| self.io("sync", e))
+    }
+
+    pub(super) fn modified(&self) -> Result<SystemTime> {
+        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.modified)
+    }
+
+    pub(super) fn allocated(&self) -> Result<u64> {
+        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.allocated)
+    }
+
+    /// Takes the appenders' lock, or says who is in the way.
+    pub(super) fn lock_for_append(&self) -> Result<()> {
+        match self.file.try_lock(APPEND_LOCK) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::new(
+                ErrorKind::Busy,
+                format!("{} is being appended to by another process", self.path.display()),
+            )
+            .with_help("try again when it is done")),
+            Err(e) => Err(self.io("lock", e)),
+        }
+    }
+
+    /// Gives the appenders' lock back.
+    pub(super) fn unlock(&self) {
+        if let Err(e) = self.file.unlock(APPEND_LOCK) {
+            log::warn!("can't unlock {}: {e}", self.path.display());
+        }
+    }
+
+    fn io(&self, verb: &str, e: std::io::Error) -> Error {
+        Error::io(format!("can't {verb} {}", self.path.display()), e)
+    }
+}

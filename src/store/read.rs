@@ -1,0 +1,302 @@
+//! Reading records: into the caller's memory, batch by batch, or piece by piece for a reply.
+//!
+//! Decoding goes straight into the destination. Raw records are copied from the mapped chunk; what is to be decoded
+//! is read from the file first, since a decoder must not run on bytes that can vanish under it.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::chunks::Chunk;
+use super::{Store, length_of, out_of_range, shards, version_of};
+use crate::codec;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Compress, RecordLoc};
+
+/// Raw records from this many bytes on are read from the file: a copy from the mapping gains nothing then, and
+/// costs a page fault each 64 KiB where the pages were not mapped yet.
+const READ_FROM_FILE: usize = 1 << 20;
+
+/// Scratch that a thread keeps between records, in bytes.
+const KEPT: usize = 8 << 20;
+
+thread_local! {
+    /// Stored bytes of the record that is being decoded; at most [`KEPT`] bytes stay between calls.
+    static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One record on its way to its place in the destination.
+struct Job<'a> {
+    index: u64,
+    loc: RecordLoc,
+    dst: &'a mut [u8],
+}
+
+impl Store {
+    /// Decodes records into `dst`: record `indices[i]` to `dst[i * stride..]`. Bytes between a record's end and the
+    /// next multiple of `stride` are left as they are. Indices may repeat and come in any order.
+    ///
+    /// Takes no lock and allocates 40 bytes a record; large batches are decoded on all cores.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`] for an index, [`ErrorKind::Geometry`] where a record is longer than `stride` or
+    /// `dst` is too short, before anything is written; [`ErrorKind::Damaged`] or [`ErrorKind::Io`] with the
+    /// record's index, after which the contents of `dst` are unspecified.
+    ///
+    /// ```
+    /// # fn main() -> zrfs::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = zrfs::Store::create(folder.path().join("s.zr"), zrfs::Version::V1)?;
+    /// store.append(b"aaabbbccc", 3, zrfs::Codec::Raw)?;
+    /// let mut dst = [0; 8];
+    /// store.gather(&[2, 0], &mut dst, 4)?;
+    /// assert_eq!(&dst, b"ccc\0aaa\0");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn gather(&self, indices: &[u64], dst: &mut [u8], stride: usize) -> Result<()> {
+        let published = self.published_for(indices.iter().copied().max());
+        let room = dst.len();
+        let mut rest = dst;
+        let mut jobs = Vec::with_capacity(indices.len());
+        let mut cost = 0;
+        for (i, &index) in indices.iter().enumerate() {
+            let loc = self.locate(index, published)?;
+            let len = loc.logic_length as usize;
+            if len > stride && indices.len() > 1 {
+                return Err(Error::new(
+                    ErrorKind::Geometry,
+                    format!("record {index} has {len} bytes, the stride is {stride}"),
+                ));
+            }
+            let (slot, behind) = std::mem::take(&mut rest).split_at_mut_checked(len).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Geometry,
+                    format!("the destination has {room} bytes: too few for record {index}, number {i}"),
+                )
+            })?;
+            rest = behind.get_mut(stride.saturating_sub(len)..).unwrap_or_default();
+            cost += shards::read_cost(loc.phys_length, loc.logic_length);
+            jobs.push(Job { index, loc, dst: slot });
+        }
+        self.run(&mut jobs, cost)
+    }
+
+    /// Decodes records of any lengths into `dst`: record `indices[i]` to `dst[offsets[i]..]`.
+    ///
+    /// # Errors
+    /// As for [`Store::gather`]; [`ErrorKind::Geometry`] also where two records would overlap or `offsets` is not as
+    /// long as `indices`. See [`Store::lengths`] for planning.
+    pub fn gather_ragged(&self, indices: &[u64], dst: &mut [u8], offsets: &[u64]) -> Result<()> {
+        let geometry = |text| Err(Error::new(ErrorKind::Geometry, text));
+        if indices.len() != offsets.len() {
+            return geometry(format!("{} indices, but {} offsets", indices.len(), offsets.len()));
+        }
+        let published = self.published_for(indices.iter().copied().max());
+        let mut placed = Vec::with_capacity(indices.len());
+        let mut cost = 0;
+        for (&index, &offset) in indices.iter().zip(offsets) {
+            let loc = self.locate(index, published)?;
+            cost += shards::read_cost(loc.phys_length, loc.logic_length);
+            placed.push((offset, index, loc));
+        }
+        // In order of their places, so that the destination can be cut into disjoint slices.
+        placed.sort_by_key(|&(offset, _, loc)| (offset, loc.logic_length));
+        let room = dst.len();
+        let (mut rest, mut at) = (dst, 0u64);
+        let mut jobs = Vec::with_capacity(placed.len());
+        for (offset, index, loc) in placed {
+            let Some(gap) = offset.checked_sub(at) else {
+                return geometry(format!("record {index} at offset {offset} overlaps the one before it"));
+            };
+            let len = loc.logic_length as usize;
+            let slot = usize::try_from(gap)
+                .ok()
+                .and_then(|gap| std::mem::take(&mut rest).split_at_mut_checked(gap))
+                .and_then(|(_, behind)| behind.split_at_mut_checked(len));
+            let Some((slot, behind)) = slot else {
+                return geometry(format!(
+                    "the destination has {room} bytes: too few for the {len} of record {index} at offset {offset}"
+                ));
+            };
+            rest = behind;
+            at = offset + len as u64;
+            jobs.push(Job { index, loc, dst: slot });
+        }
+        self.run(&mut jobs, cost)
+    }
+
+    /// The decoded lengths of records in bytes, without reading their data.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`], [`ErrorKind::Damaged`] with the record's index, [`ErrorKind::Geometry`] where
+    /// `out` is not as long as `indices`.
+    pub fn lengths(&self, indices: &[u64], out: &mut [u32]) -> Result<()> {
+        if indices.len() != out.len() {
+            return Err(Error::new(
+                ErrorKind::Geometry,
+                format!("{} indices, but room for {} lengths", indices.len(), out.len()),
+            ));
+        }
+        let published = self.published_for(indices.iter().copied().max());
+        for (&index, out) in indices.iter().zip(out) {
+            *out = self.locate(index, published)?.logic_length;
+        }
+        Ok(())
+    }
+
+    /// Hands the bytes `range` of a raw record to `reply`, straight from the mapped chunk where there is one.
+    ///
+    /// Returns `None` without calling `reply` where the record is deflated: it is decoded as a whole then, by
+    /// [`Store::gather`]. The bytes can change while another process damages the store, so `reply` may copy them to
+    /// the kernel and nothing else. `range` must lie within the record.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] where the chunk is missing or too short, [`ErrorKind::Io`].
+    pub fn with_raw_bytes<R>(
+        &self,
+        index: u64,
+        loc: &RecordLoc,
+        range: Range<u32>,
+        reply: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        if loc.compress != Compress::Raw {
+            return Ok(None);
+        }
+        let len = range.len();
+        if len == 0 {
+            return Ok(Some(reply(&[])));
+        }
+        let at = u64::from(loc.offset) + u64::from(range.start);
+        let name_record = |e: Error| self.name_record(index, e);
+        let chunk = self.chunks.get(self.dir.as_ref(), loc.chunk_id).map_err(name_record)?;
+        // Looked up each time: behind a cut file's end the mapping has zeros.
+        chunk.still_reaches(loc.end()).map_err(name_record)?;
+        if let Some(map) = chunk.map() {
+            map.will_need(at, len);
+            if let Ok(bytes) = map.bytes(at, len) {
+                return Ok(Some(reply(bytes)));
+            }
+        }
+        with_scratch(len, |scratch| {
+            chunk.read(scratch, at).map_err(name_record)?;
+            Ok(Some(reply(scratch)))
+        })
+    }
+
+    /// Reads bytes of a raw record from `start` on into `dst`. Both must lie within the record.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] where the chunk is missing or too short, [`ErrorKind::Io`].
+    pub fn read_raw(&self, index: u64, loc: &RecordLoc, start: u32, dst: &mut [u8]) -> Result<()> {
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let chunk = self.chunks.get(self.dir.as_ref(), loc.chunk_id);
+        chunk
+            .and_then(|chunk| chunk.read(dst, u64::from(loc.offset) + u64::from(start)))
+            .map_err(|e| self.name_record(index, e))
+    }
+
+    /// What is published; looks at the header once more where `highest` lies behind it.
+    #[inline]
+    pub(super) fn published_for(&self, highest: Option<u64>) -> u64 {
+        let published = self.published.load(Ordering::Acquire);
+        match highest {
+            Some(index) if index >= u64::from(length_of(published)) => self.refresh(),
+            _ => published,
+        }
+    }
+
+    /// The location of a record among those of `published`.
+    #[inline]
+    pub(super) fn locate(&self, index: u64, published: u64) -> Result<RecordLoc> {
+        match u32::try_from(index) {
+            Ok(index) if index < length_of(published) => self.entry(index, version_of(published)),
+            _ => Err(out_of_range(index, length_of(published))),
+        }
+    }
+
+    fn run(&self, jobs: &mut [Job<'_>], cost: u64) -> Result<()> {
+        shards::for_each_shard(jobs, shards::shards_for(jobs.len(), cost), |shard| self.run_shard(shard))
+    }
+
+    fn run_shard(&self, shard: &mut [Job<'_>]) -> Result<()> {
+        let mut mapped = Mapped::default();
+        let mut chunk: Option<(u16, &Chunk)> = None;
+        for Job { index, loc, dst } in shard {
+            // Neighbours mostly share a chunk.
+            let chunk = match chunk {
+                Some((id, open)) if id == loc.chunk_id => open,
+                _ => {
+                    let open = self.chunks.get(self.dir.as_ref(), loc.chunk_id);
+                    let open = open.map_err(|e| self.name_record(*index, e))?;
+                    chunk = Some((loc.chunk_id, open));
+                    open
+                }
+            };
+            self.read_one(chunk, loc, dst, &mut mapped).map_err(|e| self.name_record(*index, e))?;
+        }
+        mapped.check(self)
+    }
+
+    #[inline]
+    fn read_one(&self, chunk: &Chunk, loc: &RecordLoc, dst: &mut [u8], mapped: &mut Mapped) -> Result<()> {
+        chunk.reaches(loc.end())?;
+        match loc.compress {
+            Compress::Raw if dst.len() < READ_FROM_FILE => {
+                mapped.note(loc);
+                chunk.copy(dst, u64::from(loc.offset))
+            }
+            Compress::Raw => chunk.read(dst, u64::from(loc.offset)),
+            Compress::Deflate => with_scratch(loc.phys_length as usize, |stored| {
+                chunk.read(stored, u64::from(loc.offset))?;
+                if codec::inflate(stored, dst) {
+                    return Ok(());
+                }
+                let text = format!("its {} stored bytes do not decode to {} bytes", stored.len(), dst.len());
+                Err(Error::new(ErrorKind::Damaged, text))
+            }),
+        }
+    }
+
+    #[cold]
+    fn name_record(&self, index: u64, e: Error) -> Error {
+        e.within(&format!("record {index} of {} can't be read", self.path().display()))
+    }
+}
+
+/// Lends `len` bytes of the thread's scratch, contents unspecified.
+fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+    STORED.with_borrow_mut(|scratch| {
+        if scratch.len() < len {
+            scratch.resize(len, 0);
+        }
+        let result = work(scratch.get_mut(..len).unwrap_or_default());
+        if scratch.len() > KEPT {
+            *scratch = Vec::new();
+        }
+        result
+    })
+}
+
+/// The chunks that a shard copied from by mapping, each with the end of its furthest record. Their sizes are looked
+/// at once after the last copy, because a file cut meanwhile reads as zeros to the end of its last page.
+#[derive(Default)]
+struct Mapped(Vec<(u16, u64)>);
+
+impl Mapped {
+    #[inline]
+    fn note(&mut self, loc: &RecordLoc) {
+        match self.0.last_mut() {
+            Some((id, end)) if *id == loc.chunk_id => *end = loc.end().max(*end),
+            _ => self.0.push((loc.chunk_id, loc.end())),
+        }
+    }
+
+    fn check(mut self, store: &Store) -> Result<()> {
+        self.0.sort_unstable_by_key(|&(id, end)| (id, std::cmp::Reverse(end)));
+        self.0.dedup_by_key(|&mut (id, _)| id);
+        self.0.iter().try_for_each(|&(id, end)| store.chunks.get(store.dir.as_ref(), id)?.still_reaches(end))
+    }
+}

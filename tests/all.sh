@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# Sets up what the tests need, builds, and runs everything: `bash tests/all.sh` from a fresh clone.
+#
+# It stops at the first failure and says which step that was. What a step needs and cannot have is a failure, too, unless
+# a variable allows it:
+#   ZRFS_ALLOW_NO_TORCHVISION=1   without Debian's python3-torchvision
+#   ZRFS_ALLOW_NO_ROOT=1          without the tests that need root
+#   SOAK_ROUNDS=N                 rounds of the soak test (20 here, 200 by itself)
+set -Eeuo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+
+PACKAGES=(fuse3 openclipart-png rsync python3 python3-torchvision python3-venv coreutils findutils procps util-linux mount
+  diffutils tar gcc libc6-dev)
+NUMPY=2.4.6
+LOADERX=0.5.0
+VENV=$root/target/peers-venv
+export ZRFS=$root/target/release/zrfs
+export PYTHONDONTWRITEBYTECODE=1 CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+SECONDS=0
+step="start"
+
+heading() {
+  step=$1
+  printf '\n==== [%4d s] %s\n' "$SECONDS" "$step"
+}
+
+fail() {
+  printf 'tests/all.sh: %s: %s\n' "$step" "$1" >&2
+  exit 1
+}
+
+# Everything temporary goes into one folder, so that what is left there is a finding, and goes at the end.
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/zrfs-all.XXXXXXXX")
+scratch=$(realpath "$scratch")
+chmod 755 "$scratch"
+mkdir "$scratch/tmp"
+# Unprivileged users take part in the tests, and need a way in.
+chmod 1777 "$scratch/tmp"
+export TMPDIR=$scratch/tmp
+
+# Mount points below the scratch folder, the innermost first. mountinfo escapes blanks and the like; %b undoes that.
+our_mounts() {
+  local point
+  while read -r _ _ _ _ point _; do
+    case $point in "$scratch"/*) printf '%s\n' "$point" ;; esac
+  done </proc/self/mountinfo | tac
+}
+
+# Live processes of the program that is tested which mention the scratch folder.
+our_processes() {
+  local pid exe
+  for pid in /proc/[0-9]*; do
+    exe=$(readlink "$pid/exe" 2>/dev/null) || continue
+    case ${exe##*/} in
+      zrfs | "zrfs (deleted)") ! tr '\0' '\n' <"$pid/cmdline" 2>/dev/null | grep -qaF -- "$scratch" || echo "${pid#/proc/}" ;;
+    esac
+  done
+}
+
+clean_up() {
+  local status=$? point pid
+  trap - EXIT INT TERM HUP ERR
+  set +e
+  cd /
+  # What the steps started in the background is in our process group's children.
+  for pid in $(jobs -p); do kill "$pid" 2>/dev/null; done
+  our_mounts | while read -r point; do
+    point=$(printf '%b' "${point//\\/\\0}")
+    umount "$point" 2>/dev/null || umount -l "$point" 2>/dev/null || fusermount3 -u -z "$point"
+  done
+  for pid in $(our_processes); do kill -9 "$pid" 2>/dev/null; done
+  chmod -R u+w "$scratch" 2>/dev/null
+  rm -rf "$scratch"
+  if [ "$status" -eq 0 ]; then
+    printf '\n==== [%4d s] everything passed\n' "$SECONDS"
+  else
+    printf '\n==== [%4d s] FAILED in step: %s (exit status %d)\n' "$SECONDS" "$step" "$status" >&2
+  fi
+  exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+# After each step nothing of it may be left.
+nothing_left() {
+  local found
+  found=$(our_mounts)
+  [ -z "$found" ] || fail "it left mounts: $found"
+  found=$(our_processes)
+  [ -z "$found" ] || fail "it left processes: $found"
+  found=$(find "$TMPDIR" -mindepth 1 -maxdepth 1)
+  [ -z "$found" ] || fail "it left temporary files: $found"
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo -n "$@"
+  else
+    return 1
+  fi
+}
+
+heading "set-up: packages"
+missing=()
+if command -v dpkg-query >/dev/null; then
+  for package in "${PACKAGES[@]}"; do
+    if [ "$package" = python3-torchvision ] && [ "${ZRFS_ALLOW_NO_TORCHVISION:-}" = 1 ]; then
+      continue
+    fi
+    state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+    [ "$state" = "install ok installed" ] || missing+=("$package")
+  done
+else
+  fail "this needs Debian or a relative of it (dpkg), with these packages: ${PACKAGES[*]}"
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  # A lock held by another apt is waited for.
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -qq update ||
+    fail "apt-get update failed; as root: apt-get install ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 -qq install -y --no-install-recommends \
+    "${missing[@]}" || fail "these packages are needed; as root: apt-get install ${missing[*]}"
+else
+  echo "all installed: ${PACKAGES[*]}"
+fi
+[ -c /dev/fuse ] || as_root modprobe fuse || fail "/dev/fuse is missing: load the kernel's fuse module"
+[ -c /dev/fuse ] || fail "/dev/fuse is missing: in a container it needs --device /dev/fuse --cap-add SYS_ADMIN"
+if [ "$(id -u)" -ne 0 ] && [ "${ZRFS_ALLOW_NO_ROOT:-}" != 1 ]; then
+  fail "some tests need root (bind mounts, other users); ZRFS_ALLOW_NO_ROOT=1 leaves them out"
+fi
+
+heading "set-up: Rust"
+command -v cargo >/dev/null || fail "cargo is missing: https://rustup.rs"
+cargo --version
+cargo fmt --version || fail "rustfmt is missing: rustup component add rustfmt"
+cargo clippy --version || fail "clippy is missing: rustup component add clippy"
+
+heading "set-up: Python with numpy $NUMPY and loaderx $LOADERX in target/peers-venv"
+versions='import importlib.metadata as m; print(m.version("numpy"), m.version("loaderx"))'
+if [ "$("$VENV/bin/python" -c "$versions" 2>/dev/null || true)" != "$NUMPY $LOADERX" ]; then
+  rm -rf "$VENV"
+  /usr/bin/python3 -m venv "$VENV"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "numpy==$NUMPY" "loaderx==$LOADERX"
+fi
+[ "$("$VENV/bin/python" -c "$versions")" = "$NUMPY $LOADERX" ] || fail "the wrong versions are in $VENV"
+"$VENV/bin/python" -c 'import numpy, loaderx' || fail "numpy or loaderx cannot be imported"
+nothing_left
+
+# Each step is one command; its name is what is printed when it fails.
+run_step() {
+  heading "$1"
+  shift
+  "$@"
+  nothing_left
+}
+
+run_step "cargo fmt" cargo fmt --all --check
+run_step "clippy, all features" cargo clippy --locked --all-targets --all-features -- -D warnings
+run_step "clippy, no features" cargo clippy --locked --all-targets --no-default-features -- -D warnings
+run_step "clippy, fuse without libdeflate" cargo clippy --locked --all-targets --no-default-features --features fuse -- -D warnings
+run_step "cargo doc" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+run_step "cargo build --release" cargo build --release --locked
+run_step "cargo test --release" cargo test --release --locked
+run_step "cargo test, debug, pure-Rust codec, no FUSE" cargo test --locked --no-default-features --lib --tests
+run_step "cargo test, debug, library" cargo test --locked --lib
+
+# A hang must not hold up the whole run. A test that waits in the kernel cannot be killed, but its mount can be aborted:
+# that is what clean_up's unmounting amounts to.
+for file in tests/peers/test_*.py; do
+  subject=$(basename "$file" .py)
+  run_step "peers: $subject" timeout -k 30 900 "$VENV/bin/python" -m unittest discover -v -s tests/peers -p "$subject.py"
+done
+
+run_step "soak" env SOAK_ROUNDS="${SOAK_ROUNDS:-20}" bash tests/soak.sh
