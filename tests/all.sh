@@ -63,8 +63,6 @@ clean_up() {
   trap - EXIT INT TERM HUP ERR
   set +e
   cd /
-  # What the steps started in the background is in our process group's children.
-  for pid in $(jobs -p); do kill "$pid" 2>/dev/null; done
   our_mounts | while read -r point; do
     point=$(printf '%b' "${point//\\/\\0}")
     umount "$point" 2>/dev/null || umount -l "$point" 2>/dev/null || fusermount3 -u -z "$point"
@@ -173,7 +171,7 @@ run_step "cargo test, debug, library" cargo test --locked --lib
 # that is what clean_up's unmounting amounts to.
 for file in tests/peers/test_*.py; do
   subject=$(basename "$file" .py)
-  run_step "peers: $subject" timeout -k 30 900 "$VENV/bin/python" -m unittest discover -v -s tests/peers -p "$subject.py"
+  run_step "peers: $subject" timeout --foreground -k 30 900 "$VENV/bin/python" -m unittest discover -v -s tests/peers -p "$subject.py"
 done
 
 run_step "soak" env SOAK_ROUNDS="${SOAK_ROUNDS:-20}" bash tests/soak.sh

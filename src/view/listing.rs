@@ -75,8 +75,17 @@ impl Listing<'_> {
         }
     }
 
-    /// Attributes of an entry; `None` where its record's table entry is damaged.
-    pub fn attributes(&self, entry: &ListEntry<'_>) -> Option<Attributes> {
-        self.view.attributes(entry.node).ok()
+    /// Attributes of an entry. Those of a record whose table entry is damaged are not to be kept: asked for again,
+    /// they are an error.
+    pub fn attributes(&self, entry: &ListEntry<'_>) -> Attributes {
+        self.view.attributes(entry.node).unwrap_or_else(|_| Attributes {
+            node: entry.node,
+            kind: entry.kind,
+            size: 0,
+            mode: 0,
+            links: 1,
+            modified: self.view.modified(),
+            stable: false,
+        })
     }
 }

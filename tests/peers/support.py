@@ -3,7 +3,9 @@
 The tests know zrfs only from outside: its commands, its mount, and the bytes of a store.
 """
 
+import atexit
 import contextlib
+import ctypes
 import os
 import pathlib
 import random
@@ -179,7 +181,39 @@ class Mount:
             clear_mount(self.point)
 
 
+def open_dev_fuse():
+    """Where /dev/fuse is root's alone (no udev has set its usual mode, 0666), give this process and its children one that
+    everybody may open, in a mount namespace of their own: fusermount3 opens it as the user. The machine stays as it is.
+    """
+    if os.stat("/dev/fuse").st_mode & 0o006 == 0o006:
+        return
+    say("/dev/fuse is root's alone: the unprivileged tests go into a mount namespace with one of mode 0666")
+    clone_newns = 0x00020000
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(clone_newns):
+        raise OSError(ctypes.get_errno(), "unshare")
+    run("mount", "--make-rprivate", "/", check=0)
+    folder = tempfile.mkdtemp(prefix="zrfs-peer-")
+    run("mount", "-t", "tmpfs", "tmpfs", folder, check=0)
+    device = os.path.join(folder, "fuse")
+    os.mknod(device, 0o020666, os.stat("/dev/fuse").st_rdev)
+    os.chmod(device, 0o666)
+    run("mount", "--bind", device, "/dev/fuse", check=0)
+    run("umount", "-l", folder, check=0)
+    os.rmdir(folder)
+
+
 # Test cases
+
+def _terminated(*_):
+    raise KeyboardInterrupt("SIGTERM")
+
+
+# A run that is stopped unwinds as one that is interrupted at the keyboard, so that its mounts go.
+signal.signal(signal.SIGTERM, _terminated)
+# A shell starts background jobs with SIGINT ignored, and what we start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class Case(unittest.TestCase):
     """A test with a folder of its own, which may hold no mount when the test ends."""
@@ -187,6 +221,8 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(os.path.realpath(tempfile.mkdtemp(prefix="zrfs-peer-")))
         self.addCleanup(self._clean)
+        # unittest runs no clean-up after an interruption.
+        atexit.register(shutil.rmtree, self.dir, ignore_errors=True)
         self.mnt = self.dir / "mnt"
 
     def _clean(self):
@@ -195,6 +231,7 @@ class Case(unittest.TestCase):
         for where in reversed(left):
             clear_mount(where)
         shutil.rmtree(self.dir, ignore_errors=True)
+        atexit.unregister(shutil.rmtree)
         if left:
             raise AssertionError(f"the test left mounts: {left}")
         if self.dir.exists():

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
@@ -291,31 +290,42 @@ class Import(Case):
 
 
 class Demo(Case):
+    def setUp(self):
+        super().setUp()
+        self.temp, self.here = self.dir / "tmp", self.dir / "here"
+        self.temp.mkdir()
+        self.here.mkdir()
+        self.environment = os.environ | {"TMPDIR": str(self.temp)}
+        # Whoever has other zrfs mounts on this machine may go on using them.
+        self.running = set(daemons())
+
+    def assert_nothing_left(self):
+        wait_until(lambda: set(daemons()) <= self.running, "no process is left")
+        ours = os.fsencode(self.dir)
+        self.assertEqual([where for where, _, _ in mounts() if where.startswith(ours)], [])
+        self.assertEqual((os.listdir(self.temp), os.listdir(self.here)), ([], []))
+
     def test_it_works_and_leaves_nothing(self):
-        temp, here = self.dir / "tmp", self.dir / "here"
-        temp.mkdir()
-        here.mkdir()
-        # The daemon of another test's mount is none of ours.
-        before, running = mounts(), daemons()
-        elsewhere = {n for n in os.listdir(tempfile.gettempdir()) if "zrfs" in n}
-        done = run(ZRFS, "demo", env=os.environ | {"TMPDIR": str(temp)}, cwd=here, check=0, timeout=60)
+        done = run(ZRFS, "demo", env=self.environment, cwd=self.here, check=0, timeout=60)
         said = done.stdout.decode()
         self.assertIn("records/", said)
         self.assertRegex(said, r"zrfs import")
-        self.assertEqual((os.listdir(temp), os.listdir(here)), ([], []))
-        self.assertEqual(mounts(), before)
-        wait_until(lambda: set(daemons()) <= set(running), "no process is left")
-        self.assertEqual({n for n in os.listdir(tempfile.gettempdir()) if "zrfs" in n}, elsewhere)
+        self.assert_nothing_left()
 
     def test_a_closed_pipe_leaves_nothing_either(self):
-        temp = self.dir / "tmp"
-        temp.mkdir()
-        before, running = mounts(), daemons()
-        done = run("bash", "-c", '"$0" demo | head -n 1', ZRFS, env=os.environ | {"TMPDIR": str(temp)}, timeout=60)
+        done = run("bash", "-c", '"$0" demo | head -n 1', ZRFS, env=self.environment, cwd=self.here, timeout=60)
         self.assertNotIn(b"panicked", done.stderr)
-        wait_until(lambda: set(daemons()) <= set(running), "no process is left")
-        self.assertEqual(mounts(), before)
-        self.assertEqual(os.listdir(temp), [])
+        self.assert_nothing_left()
+
+    def test_an_interruption_leaves_nothing_either(self):
+        with subprocess.Popen(
+            [ZRFS, "demo"], env=self.environment, cwd=self.here,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as process:
+            wait_until(lambda: os.listdir(self.temp) or process.poll() is not None, "the demo has begun")
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        self.assert_nothing_left()
 
 
 if __name__ == "__main__":

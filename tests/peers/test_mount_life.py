@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 from support import (
-    NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, make_folder, mounts, run, say, text,
+    NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, make_folder, mounts, open_dev_fuse, run, say, text,
     wait_until, zrfs,
 )
 
@@ -319,6 +319,7 @@ class Unprivileged(Life):
     def setUp(self):
         super().setUp()
         self.need_root()
+        open_dev_fuse()
         # Nobody must be able to reach the program, wherever the repository lies.
         self.program = self.dir / "zrfs"
         shutil.copy(ZRFS, self.program)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import unittest
 
@@ -122,7 +123,7 @@ class Order(Case):
         os.symlink("b", self.root / "linked-class")
 
     def contents(self, order):
-        return b"".join(open(path, "rb").read() for path in order)
+        return b"".join(pathlib.Path(os.fsdecode(path)).read_bytes() for path in order)
 
     def test_whole_tree_follows_the_published_rule(self):
         order = imagefolder_order(self.root)

@@ -1,0 +1,190 @@
+//! Mount options, as `-o` and /etc/fstab spell them.
+
+use std::path::PathBuf;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::view::ViewOptions;
+
+/// What `-o` can say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Users other than the one who mounts may read.
+    pub allow_other: bool,
+    /// Root may read, too.
+    pub allow_root: bool,
+    /// The kernel checks permission bits.
+    pub default_permissions: bool,
+    /// Files can't be executed.
+    pub noexec: bool,
+    /// Owner of every file; `None`: the user who mounts.
+    pub uid: Option<u32>,
+    /// Group of every file; `None`: the group of the user who mounts.
+    pub gid: Option<u32>,
+    /// Permission bits taken away from 0444 and 0555.
+    pub umask: u16,
+    /// Extension of the files in `records/`.
+    pub ext: Option<String>,
+    /// Threads that answer the kernel; `None`: one a core, at most 16.
+    pub threads: Option<usize>,
+    /// Bytes of decoded records to keep; `None`: [`ViewOptions::DEFAULT_CACHE`].
+    pub cache: Option<usize>,
+    /// File that the daemon's log lines go to.
+    pub log: Option<PathBuf>,
+}
+
+/// Accepted because mount(8), fstab and systemd pass them on; a read-only mount of plain files has no use for them.
+const IGNORED: [&str; 34] = [
+    "defaults", "ro", "rw", "nofail", "_netdev", "auto", "noauto", "user", "nouser", "users", "owner", "group",
+    "dev", "nodev", "suid", "nosuid", "exec", "async", "sync", "dirsync", "atime", "noatime", "diratime",
+    "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "silent",
+    "loud", "iversion", "noiversion",
+];
+
+impl MountOptions {
+    /// Adds the options in `list`, separated by commas; `\,` is a comma within a value.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] with the option that is not known or has a bad value.
+    pub fn add(&mut self, list: &str) -> Result<()> {
+        split(list).iter().filter(|option| !option.is_empty()).try_for_each(|option| self.add_one(option))
+    }
+
+    fn add_one(&mut self, option: &str) -> Result<()> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        match (name, value) {
+            ("allow_other", None) => self.allow_other = true,
+            ("allow_root", None) => self.allow_root = true,
+            ("default_permissions", None) => self.default_permissions = true,
+            ("noexec", None) => self.noexec = true,
+            ("uid", Some(value)) => self.uid = Some(number(option, value, 10, 0, u64::from(u32::MAX) - 1)?),
+            ("gid", Some(value)) => self.gid = Some(number(option, value, 10, 0, u64::from(u32::MAX) - 1)?),
+            ("umask", Some(value)) => self.umask = number(option, value, 8, 0, 0o777)?,
+            ("threads", Some(value)) => self.threads = Some(number(option, value, 10, 1, 256)?),
+            ("cache", Some(value)) => {
+                self.cache = Some(number::<usize>(option, value, 10, 0, 1 << 20)? << 20);
+            }
+            ("log", Some(value)) if !value.is_empty() => self.log = Some(PathBuf::from(value)),
+            ("ext", Some(value)) => {
+                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+                let sound = (1..=200).contains(&value.len()) && value.chars().all(plain);
+                if !sound || value.starts_with('.') || value.ends_with('.') {
+                    return Err(bad(option, "is no extension; an example is ext=jpg"));
+                }
+                self.ext = Some(value.to_owned());
+            }
+            ("comment", Some(_)) => {}
+            (_, None) if IGNORED.contains(&name) => {}
+            _ if name.starts_with("x-") || name.starts_with("X-") => {}
+            ("uid" | "gid" | "umask" | "threads" | "cache" | "log" | "ext", None | Some(_)) => {
+                return Err(bad(option, "needs a value"));
+            }
+            _ => return Err(bad(option, "is not known; see zrfs mount --help")),
+        }
+        if self.allow_other && self.allow_root {
+            return Err(bad(option, "excludes the other of allow_other and allow_root"));
+        }
+        Ok(())
+    }
+
+    /// How the view is to be shown, for a mount by user `uid` of group `gid`.
+    pub fn view(&self, uid: u32, gid: u32) -> ViewOptions {
+        ViewOptions {
+            ext: self.ext.clone(),
+            uid: self.uid.unwrap_or(uid),
+            gid: self.gid.unwrap_or(gid),
+            umask: self.umask,
+            cache: self.cache.unwrap_or(ViewOptions::DEFAULT_CACHE),
+        }
+    }
+
+    /// Threads that answer the kernel.
+    pub fn threads(&self) -> usize {
+        // On two cores two threads served most: with more the kernel wakes one that runs where another just ran.
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(16));
+        self.threads.unwrap_or_else(cores)
+    }
+}
+
+fn bad(option: &str, why: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("mount option {option} {why}"))
+}
+
+fn number<T: TryFrom<u64>>(option: &str, value: &str, radix: u32, least: u64, most: u64) -> Result<T> {
+    // from_str_radix takes a sign; a number here has none.
+    let digits = value.bytes().all(|b| b.is_ascii_digit());
+    let parsed = u64::from_str_radix(value, radix).ok().filter(|n| digits && (least..=most).contains(n));
+    parsed.and_then(|n| T::try_from(n).ok()).ok_or_else(|| {
+        let range = if radix == 8 { format!("{least:o} to {most:o}, octal") } else { format!("{least} to {most}") };
+        bad(option, &format!("needs a number from {range}"))
+    })
+}
+
+/// Cuts at commas that no backslash precedes.
+fn split(list: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut chars = list.chars();
+    while let Some(c) = chars.next() {
+        match (c, options.last_mut()) {
+            (',', _) => options.push(String::new()),
+            ('\\', Some(last)) => last.extend(chars.next()),
+            (c, Some(last)) => last.push(c),
+            (_, None) => {}
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> Result<MountOptions> {
+        let mut options = MountOptions::default();
+        options.add(list).map(|()| options)
+    }
+
+    #[test]
+    fn values_are_taken() {
+        let options = parse("allow_other,uid=7,gid=8,umask=027,threads=3,cache=2,ext=jpg,log=/a\\,b").unwrap();
+        let expected = MountOptions {
+            allow_other: true,
+            uid: Some(7),
+            gid: Some(8),
+            umask: 0o027,
+            threads: Some(3),
+            cache: Some(2 << 20),
+            ext: Some("jpg".into()),
+            log: Some("/a,b".into()),
+            ..MountOptions::default()
+        };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn what_mount_passes_on_changes_nothing() {
+        let list = "rw,nofail,_netdev,user,noauto,dev,suid,exec,async,relatime,x-systemd.automount,X-mount.mkdir,comment=a b,,";
+        assert_eq!(parse(list).unwrap(), MountOptions::default());
+    }
+
+    #[test]
+    fn what_is_not_known_is_named() {
+        for (list, named) in [
+            ("ro,wibble", "wibble"),
+            ("uid", "uid"),
+            ("uid=x", "uid=x"),
+            ("uid=+1", "uid=+1"),
+            ("umask=8", "umask=8"),
+            ("threads=0", "threads=0"),
+            ("ext=a/b", "ext=a/b"),
+            ("ext=", "ext="),
+            ("ro=1", "ro=1"),
+            ("allow_root,allow_other", "allow_other"),
+        ] {
+            let text = parse(list).unwrap_err().to_string();
+            assert!(text.contains(&format!("option {named} ")), "{text}");
+        }
+    }
+}

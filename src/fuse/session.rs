@@ -1,0 +1,196 @@
+//! A running mount: its threads and its end.
+//!
+//! fuser runs the loops on a connection that this module makes, because fuser's own mounting would, at its end,
+//! take its check for "still mounted" the wrong way round and could unmount something else at the same path; it
+//! would also hand commas in the source's name to fusermount3 as options. So: we mount, fuser only reads and
+//! answers, and at the end /proc/self/mountinfo says whether our mount, known by its device number, is still there.
+//!
+//! Threads: the loops, which share nothing but the view; the watcher, which looks for growth and tells the kernel
+//! what to forget. Notifications wait for the kernel, and the kernel may wait for a loop: so the watcher sends them
+//! and no loop waits for the watcher.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuser::{Config, INodeNo, Notifier, SessionACL};
+use rustix::mount::UnmountFlags;
+
+use super::adapter::Adapter;
+use super::mountpoint::{self, Mountpoint, detach};
+use super::{FSTYPE, MountOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::view::{Node, View};
+
+/// How often the watcher looks at the header. Growth shows within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Readahead of the mount in KiB, where the user may set it: a large record arrives in requests of up to 1 MiB.
+const READ_AHEAD_KIB: &str = "1024";
+
+/// A mount that is being served. Dropping it unmounts.
+pub struct Session {
+    loops: Option<JoinHandle<io::Result<()>>>,
+    watcher: Option<JoinHandle<()>>,
+    stop: Arc<Stop>,
+    unmounter: Unmounter,
+}
+
+/// Ends a session from another thread, a signal's for example.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    device: String,
+}
+
+#[derive(Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Session {
+    /// Mounts `view` at `target` and serves it. When this returns the mount answers.
+    ///
+    /// # Errors
+    /// What the system or fusermount3 refuses, with what to do about it.
+    pub fn mount(view: View, target: &Mountpoint, options: &MountOptions) -> Result<Session> {
+        let view = Arc::new(view);
+        let source = view.store().path().as_os_str().to_owned();
+        let (connection, device) = target.attach(&source, options)?;
+        let unmounter = Unmounter { device };
+        Session::serve(view, connection, options, unmounter.clone()).inspect_err(|_| {
+            if let Err(e) = unmounter.unmount() {
+                log::warn!("{e}");
+            }
+        })
+    }
+
+    fn serve(
+        view: Arc<View>,
+        connection: std::os::fd::OwnedFd,
+        options: &MountOptions,
+        unmounter: Unmounter,
+    ) -> Result<Session> {
+        let failed = |e| Error::io("can't serve the mount", e);
+        let mut config = Config::default();
+        config.n_threads = Some(options.threads());
+        // Who may ask is the kernel's check, by allow_other; fuser's own would refuse requests after a setuid. Only
+        // allow_root is unknown to the kernel.
+        let acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::All };
+        let adapter = Adapter::new(Arc::clone(&view));
+        let session = fuser::Session::from_fd(adapter, connection, acl, config).map_err(failed)?;
+        // Root may; for others requests stay at the kernel's 128 KiB.
+        let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", unmounter.device), READ_AHEAD_KIB);
+        let notifier = session.notifier();
+        let stop = Arc::new(Stop::default());
+        let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let loops = spawn("zrfs-session").spawn(move || session.run()).map_err(failed)?;
+        let watcher = {
+            let stop = Arc::clone(&stop);
+            spawn("zrfs-watcher").spawn(move || watch(&view, &notifier, &stop)).map_err(failed)?
+        };
+        Ok(Session { loops: Some(loops), watcher: Some(watcher), stop, unmounter })
+    }
+
+    /// A handle that ends this session.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Serves until the mount is gone, whoever takes it away.
+    ///
+    /// # Errors
+    /// What ended the loops, other than an unmount.
+    pub fn wait(mut self) -> Result<()> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<()> {
+        let ended = match self.loops.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(e))) => Err(Error::io("the mount ended", e)),
+            Some(Err(_)) => Err(Error::new(ErrorKind::Io, "the mount ended: a thread panicked")),
+        };
+        *self.stop.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.changed.notify_all();
+        if let Some(watcher) = self.watcher.take() {
+            // It only fails by a panic, which has been printed.
+            let _ = watcher.join();
+        }
+        ended
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.loops.is_none() {
+            return;
+        }
+        match self.unmounter.unmount() {
+            Ok(true) => {
+                if let Err(e) = self.join() {
+                    log::warn!("{e}");
+                }
+            }
+            // Somebody has a file open: the loops serve it until it is closed, and nobody waits here for that.
+            Ok(false) => {}
+            Err(e) => log::warn!("{e}"),
+        }
+    }
+}
+
+impl Unmounter {
+    /// Takes the mount away, wherever it is now; detaches it where it is busy.
+    ///
+    /// Returns whether the session ends by that at once: not where files are open still. Does nothing where the
+    /// mount is gone already.
+    ///
+    /// # Errors
+    /// What the system or fusermount3 refuses.
+    pub fn unmount(&self) -> Result<bool> {
+        let mut at_once = true;
+        for entry in mountpoint::mounts()?.iter().rev().filter(|entry| entry.device == self.device) {
+            if detach(&entry.target, UnmountFlags::empty()).is_err() {
+                at_once = false;
+                detach(&entry.target, UnmountFlags::DETACH)?;
+            }
+        }
+        Ok(at_once)
+    }
+}
+
+/// Unmounts what zrfs has mounted at `path`, on behalf of `zrfs umount`.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] where no zrfs mount is there; what the system refuses, e.g. while files are open.
+pub fn unmount(path: &Path) -> Result<()> {
+    let target = match path.canonicalize() {
+        Ok(target) => target,
+        Err(e) if mountpoint::is_dead(&e) => mountpoint::absolute(path)?,
+        Err(e) => return Err(Error::io(format!("mount point {}", path.display()), e)),
+    };
+    match mountpoint::topmost(&target)? {
+        Some(entry) if entry.fstype == FSTYPE => detach(&target, UnmountFlags::empty()),
+        _ => Err(Error::new(ErrorKind::NotFound, format!("no zrfs mount is at {}", target.display()))),
+    }
+}
+
+/// Looks for growth until it is stopped, and tells the kernel which listings and attributes to forget.
+fn watch(view: &View, notifier: &Notifier, stop: &Stop) {
+    let mut known = view.store().len();
+    let mut stopped = stop.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let waited = stop.changed.wait_timeout(stopped, LOOK_EVERY);
+        stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if *stopped {
+            return;
+        }
+        if view.refresh(&mut known) {
+            for node in [Node::Records, Node::Root] {
+                // Fails only where the mount is going away.
+                let _ = notifier.inval_inode(INodeNo(node.number()), 0, -1);
+            }
+        }
+    }
+}
