@@ -10,7 +10,7 @@
 //! and no loop waits for the watcher.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub struct Session {
     watcher: Option<JoinHandle<()>>,
     stop: Arc<Stop>,
     unmounter: Unmounter,
+    view: Arc<View>,
+    target: PathBuf,
 }
 
 /// Ends a session from another thread, a signal's for example.
@@ -59,7 +61,8 @@ impl Session {
         let source = view.store().path().as_os_str().to_owned();
         let (connection, device) = target.attach(&source, options)?;
         let unmounter = Unmounter { device };
-        Session::serve(view, connection, options, unmounter.clone()).inspect_err(|_| {
+        let target = target.path().to_path_buf();
+        Session::serve(view, connection, options, unmounter.clone(), target).inspect_err(|_| {
             if let Err(e) = unmounter.unmount() {
                 log::warn!("{e}");
             }
@@ -71,6 +74,7 @@ impl Session {
         connection: std::os::fd::OwnedFd,
         options: &MountOptions,
         unmounter: Unmounter,
+        target: PathBuf,
     ) -> Result<Session> {
         let failed = |e| Error::io("can't serve the mount", e);
         let mut config = Config::default();
@@ -87,10 +91,20 @@ impl Session {
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let loops = spawn("zrfs-session").spawn(move || session.run()).map_err(failed)?;
         let watcher = {
-            let stop = Arc::clone(&stop);
+            let (view, stop) = (Arc::clone(&view), Arc::clone(&stop));
             spawn("zrfs-watcher").spawn(move || watch(&view, &notifier, &stop)).map_err(failed)?
         };
-        Ok(Session { loops: Some(loops), watcher: Some(watcher), stop, unmounter })
+        Ok(Session { loops: Some(loops), watcher: Some(watcher), stop, unmounter, view, target })
+    }
+
+    /// Records that the mount shows now.
+    pub fn records(&self) -> u64 {
+        self.view.store().len()
+    }
+
+    /// Where it is mounted.
+    pub fn target(&self) -> &Path {
+        &self.target
     }
 
     /// A handle that ends this session.

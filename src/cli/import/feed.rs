@@ -1,0 +1,165 @@
+//! Reads the sources ahead of the append, in batches.
+//!
+//! One thread reads batch after batch, the files of one in parallel, and hands each over through a channel of one
+//! place: so at most three batches are in memory, each of about [`BATCH`] bytes or one larger record.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use zrfs::dataset::NpyFile;
+use zrfs::{Error, ErrorKind, Result};
+
+use super::folder::File;
+use super::interrupted;
+use super::plan::Plan;
+
+/// Bytes of a batch. Large enough for both cores to pack for a while, small enough to keep several.
+const BATCH: u64 = 32 << 20;
+/// Files of a batch, where they are small.
+const BATCH_FILES: usize = 1 << 14;
+
+/// Records that were read together.
+pub(super) enum Records {
+    /// All of `len` bytes, one after another.
+    Equal { bytes: Vec<u8>, len: usize },
+    /// Record i is `bytes[offsets[i]..][..lens[i]]`.
+    Ragged { bytes: Vec<u8>, offsets: Vec<u64>, lens: Vec<u32> },
+}
+
+impl Records {
+    /// Bytes of all records.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Records::Equal { bytes, .. } | Records::Ragged { bytes, .. } => bytes.len() as u64,
+        }
+    }
+}
+
+/// The reading side of an import.
+pub(super) struct Feed<'a> {
+    plan: &'a Plan,
+    stop: &'a AtomicBool,
+    to: SyncSender<Result<Records>>,
+}
+
+impl Feed<'_> {
+    /// Calls `take` with every batch of `plan`, in order, until all are taken, one fails, or `stop` is raised.
+    pub(super) fn over(
+        plan: &Plan,
+        stop: &AtomicBool,
+        mut take: impl FnMut(&Records) -> Result<()>,
+    ) -> Result<()> {
+        let (to, from): (_, Receiver<Result<Records>>) = sync_channel(1);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let feed = Feed { plan, stop, to };
+                if let Err(e) = feed.read_all() {
+                    // Where nobody listens any more, the append has failed already.
+                    let _ = feed.to.send(Err(e));
+                }
+            });
+            for records in from {
+                take(&records?)?;
+            }
+            interrupted(stop)
+        })
+    }
+
+    fn read_all(&self) -> Result<()> {
+        match self.plan {
+            Plan::Folders(_) => self.read_files(),
+            Plan::Arrays(paths, schema, _) => {
+                paths.iter().try_for_each(|path| self.read_array(path, schema.record_bytes()))
+            }
+        }
+    }
+
+    /// Hands a batch over; an error where nobody listens any more or the import was asked to stop.
+    fn send(&self, records: Records) -> Result<()> {
+        interrupted(self.stop)?;
+        self.to
+            .send(Ok(records))
+            .map_err(|_| Error::new(ErrorKind::Interrupted, "the append has failed"))
+    }
+
+    fn read_files(&self) -> Result<()> {
+        let mut files = self.plan.files().peekable();
+        while files.peek().is_some() {
+            interrupted(self.stop)?;
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            while let Some(&(_, file)) = files.peek() {
+                if !batch.is_empty() && (bytes + file.size > BATCH || batch.len() == BATCH_FILES) {
+                    break;
+                }
+                bytes += file.size;
+                batch.extend(files.next());
+            }
+            self.send(read_batch(&batch, bytes)?)?;
+        }
+        Ok(())
+    }
+
+    fn read_array(&self, path: &Path, record_bytes: u64) -> Result<()> {
+        let mut npy = NpyFile::open(path, "flate")?;
+        let mut left = npy.records();
+        let rows = BATCH.checked_div(record_bytes).unwrap_or(BATCH_FILES as u64).max(1);
+        while left > 0 {
+            let n = rows.min(left);
+            left -= n;
+            // A batch is about BATCH bytes, a record at most 1 GiB: both fit usize.
+            let (n, len) = (n as usize, record_bytes as usize);
+            if len == 0 {
+                self.send(Records::Ragged { bytes: Vec::new(), offsets: vec![0; n], lens: vec![0; n] })?;
+                continue;
+            }
+            let mut bytes = vec![0; n * len];
+            npy.read_exact(&mut bytes).map_err(|e| Error::io(format!("can't read {}", path.display()), e))?;
+            self.send(Records::Equal { bytes, len })?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads files in parallel, each into its place.
+fn read_batch(batch: &[(&Path, &File)], bytes: u64) -> Result<Records> {
+    let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch is larger than this machine's memory");
+    let mut buffer = vec![0; usize::try_from(bytes).map_err(too_large)?];
+    let (mut offsets, mut lens) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+    let mut jobs = Vec::with_capacity(batch.len());
+    let (mut rest, mut at) = (buffer.as_mut_slice(), 0);
+    for &(root, file) in batch {
+        let len = u32::try_from(file.size).unwrap_or(u32::MAX);
+        // The buffer was made of the sum of these sizes.
+        let (slot, behind) = std::mem::take(&mut rest).split_at_mut_checked(len as usize).unwrap_or_default();
+        rest = behind;
+        offsets.push(at);
+        lens.push(len);
+        at += u64::from(len);
+        jobs.push((root, file, slot));
+    }
+    jobs.into_par_iter().try_for_each(|(root, file, slot)| read_file(&root.join(&file.path), slot))?;
+    Ok(Records::Ragged { bytes: buffer, offsets, lens })
+}
+
+/// Reads a file that has exactly as many bytes as `slot`.
+fn read_file(path: &Path, slot: &mut [u8]) -> Result<()> {
+    let failed = |e| Error::io(format!("can't read {}", path.display()), e);
+    let changed = || {
+        let text = format!("{} has changed its size since it was looked at", path.display());
+        Error::new(ErrorKind::Io, text).with_help("import again when nothing writes there")
+    };
+    let mut file = fs::File::open(path).map_err(failed)?;
+    match file.read_exact(slot) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Err(changed()),
+        Err(e) => return Err(failed(e)),
+    }
+    match file.read(&mut [0]).map_err(failed)? {
+        0 => Ok(()),
+        _ => Err(changed()),
+    }
+}

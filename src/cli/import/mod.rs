@@ -1,0 +1,258 @@
+//! `import`: folders and arrays into a store.
+//!
+//! First everything is looked at and checked against the store (see `plan`); then one thread reads ahead while this
+//! one appends (see `feed`), all within one append that becomes visible at its end. A new store grows in
+//! STORE.partial and is renamed when it is durable; whatever stops the command leaves no STORE, or the old one.
+
+mod feed;
+mod folder;
+mod order;
+mod plan;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use indicatif::HumanBytes;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use zrfs::dataset::Schema;
+use zrfs::{Appender, Codec, Error, ErrorKind, Result, Store, Version};
+
+use super::output::Output;
+use super::{CodecName, Failure, ImportArgs, Links, Outcome, progress};
+use feed::{Feed, Records};
+use folder::Only;
+use plan::Plan;
+
+/// `zrfs import`
+pub(super) fn run(args: &ImportArgs) -> Outcome {
+    let Some((path, sources)) = args.paths.split_last() else {
+        return Err(Failure::Usage("import needs a source and a store".into()));
+    };
+    let Links::Follow = args.links;
+    let codec = match args.codec {
+        CodecName::Flate => Codec::Flate(args.level),
+        CodecName::Raw => Codec::Raw,
+    };
+    let only = Only::new(&args.only).map_err(Failure::Usage)?;
+    let stop = stop_on_signals()?;
+    let import = Import { path, codec, v1: args.v1, large: args.large, stop };
+    let done = if args.append {
+        import.append(&Plan::make(sources, only.as_ref(), codec)?)?
+    } else {
+        if args.large {
+            return Err(Failure::Usage("--large goes with --append; a new store becomes what it needs to be".into()));
+        }
+        import.create(&Plan::make(sources, only.as_ref(), codec)?)?
+    };
+    done.tell(path)?;
+    Ok(())
+}
+
+/// What is to be done, beside the sources.
+struct Import<'a> {
+    path: &'a Path,
+    codec: Codec,
+    v1: bool,
+    large: bool,
+    stop: Arc<AtomicBool>,
+}
+
+/// What was done.
+pub(super) struct Done {
+    records: u64,
+    bytes: u64,
+    total: u64,
+    stored: u64,
+    version: Version,
+    notes: Vec<String>,
+}
+
+/// Packs `source` into the new store `path` with the defaults, for the demo.
+pub(super) fn folder_into(source: PathBuf, path: &Path) -> std::result::Result<Done, Failure> {
+    let codec = Codec::default();
+    let import = Import { path, codec, v1: false, large: false, stop: Arc::default() };
+    import.create(&Plan::make(&[source], None, codec)?)
+}
+
+impl Import<'_> {
+    /// Makes a new store.
+    fn create(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
+        let taken = |path: &Path| path.symlink_metadata().is_ok();
+        let name = self.path.display();
+        if taken(self.path) {
+            let text = format!("{name} exists already");
+            let help = "choose another name, or add to a store with --append";
+            return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
+        }
+        let partial = partial(self.path)?;
+        if taken(&partial) {
+            let text = format!("{} is in the way: an import was killed, or is still running", partial.display());
+            let help = format!("where none is running, remove it: rm -r {}", partial.display());
+            return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
+        }
+        plan.check_fits(0)?;
+        let version = plan.version_for(Version::V1);
+        if self.v1 && version > Version::V1 {
+            plan.tell_oversized();
+            return Err(Failure::Told);
+        }
+        let done = self.fill(&partial, version, plan);
+        if done.is_err() {
+            // Half a store is of no use to anybody; what can't be removed is named at the next import.
+            let _ = std::fs::remove_dir_all(&partial);
+        }
+        Ok(done?)
+    }
+
+    fn fill(&self, partial: &Path, version: Version, plan: &Plan) -> Result<Done> {
+        let store = Store::create(partial, version)?;
+        if let Some(schema) = plan.schema() {
+            schema.write(&store)?;
+        }
+        let done = self.pour(&store, plan)?;
+        store.sync()?;
+        let failed = |e: rustix::io::Errno| {
+            Error::io(format!("can't rename {} to {}", partial.display(), self.path.display()), e.into())
+        };
+        let here = rustix::fs::CWD;
+        let renamed =
+            rustix::fs::renameat_with(here, partial, here, self.path, rustix::fs::RenameFlags::NOREPLACE);
+        match renamed {
+            // File systems without it have no other way than to look first, which was done.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                rustix::fs::rename(partial, self.path).map_err(failed)?;
+            }
+            other => other.map_err(failed)?,
+        }
+        sync_parent(self.path)?;
+        Ok(done)
+    }
+
+    /// Adds to a store that is there.
+    fn append(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
+        let store = Store::open(self.path)?;
+        plan.check_fits(store.len())?;
+        check_schema(&store, plan.schema())?;
+        let needed = plan.version_for(store.version());
+        if needed > store.version() && !self.large {
+            plan.tell_oversized();
+            return Err(Failure::Told);
+        }
+        let done = self.pour(&store, plan)?;
+        store.sync()?;
+        Ok(done)
+    }
+
+    /// Appends everything that the plan names.
+    fn pour(&self, store: &Store, plan: &Plan) -> Result<Done> {
+        let before = store.stats()?.live_bytes;
+        let mut appender = store.appender()?;
+        appender.set_version(plan.version_for(store.version()));
+        let bar = progress::bytes("importing", plan.bytes());
+        let first = appender.len();
+        let poured = Feed::over(plan, &self.stop, |records| {
+            put(&mut appender, records, self.codec)?;
+            bar.inc(records.bytes());
+            Ok(())
+        });
+        bar.finish_and_clear();
+        poured?;
+        let total = appender.len();
+        appender.commit()?;
+        Ok(Done {
+            records: total - first,
+            bytes: plan.bytes(),
+            total,
+            stored: store.stats()?.live_bytes.saturating_sub(before),
+            version: store.version(),
+            notes: plan.notes(),
+        })
+    }
+}
+
+fn put(appender: &mut Appender<'_>, records: &Records, codec: Codec) -> Result<()> {
+    match records {
+        Records::Equal { bytes, len } => appender.append(bytes, *len, codec),
+        Records::Ragged { bytes, offsets, lens } => appender.append_ragged(bytes, offsets, lens, codec),
+    }
+}
+
+impl Done {
+    /// Says what was done, on standard output.
+    pub(super) fn tell(&self, path: &Path) -> Result<()> {
+        let mut out = Output::new();
+        let total = if self.total == self.records { String::new() } else { format!(", {} in all", self.total) };
+        out.line(format_args!(
+            "{}: imported {} records{total}; {} stored as {}",
+            path.display(),
+            self.records,
+            HumanBytes(self.bytes),
+            HumanBytes(self.stored),
+        ))?;
+        if self.version == Version::V2 {
+            out.line("The store has format version 2, since a record is empty or over 1 MiB: loaderx 0.5.0 refuses it.")?;
+        }
+        for note in &self.notes {
+            out.line(note)?;
+        }
+        out.finish()
+    }
+}
+
+/// Raises a flag on the signals that ask a program to end; imports look at it between batches.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|e| Error::io("can't wait for signals", e))?;
+    }
+    Ok(stop)
+}
+
+/// The error of an import that was asked to stop.
+fn interrupted(stop: &AtomicBool) -> Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Interrupted, "interrupted: nothing was imported"));
+    }
+    Ok(())
+}
+
+/// STORE.partial, beside STORE.
+fn partial(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, format!("{} is no name for a store", path.display()))
+    })?;
+    let mut partial = OsString::from(name);
+    partial.push(".partial");
+    Ok(path.with_file_name(partial))
+}
+
+fn sync_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(parent)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|e| Error::io(format!("can't sync the folder {}", parent.display()), e))
+}
+
+/// Records of one store are all dense and alike, or all free.
+fn check_schema(store: &Store, new: Option<&Schema>) -> Result<()> {
+    let name = store.path().display();
+    let text = match (Schema::read(store)?, new) {
+        (None, None) => return Ok(()),
+        (Some(old), Some(new)) if (old.dtype(), old.shape()) == (new.dtype(), new.shape()) => return Ok(()),
+        (Some(old), Some(new)) => format!(
+            "{name} holds records of {} {:?}, the array has {} {:?}",
+            old.dtype(),
+            old.shape(),
+            new.dtype(),
+            new.shape()
+        ),
+        (Some(old), None) => {
+            format!("{name} holds records of {} {:?}, not files", old.dtype(), old.shape())
+        }
+        (None, Some(_)) => format!("{name} holds files, not records of an array"),
+    };
+    Err(Error::new(ErrorKind::Unsupported, text).with_help("import it into a store of its own"))
+}

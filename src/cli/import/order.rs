@@ -1,0 +1,37 @@
+//! The order of torchvision's ImageFolder, which is Python's order of strings.
+
+use std::cmp::Ordering;
+
+/// Compares two names or paths as Python compares the strings that it decodes them to: by code point, where a byte
+/// that is no UTF-8 counts as U+DC00 plus its value.
+pub(super) fn python_order(a: &[u8], b: &[u8]) -> Ordering {
+    // The order of UTF-8 bytes is the order of code points.
+    if std::str::from_utf8(a).is_ok() && std::str::from_utf8(b).is_ok() {
+        return a.cmp(b);
+    }
+    code_points(a).cmp(code_points(b))
+}
+
+/// Code points as Python's `surrogateescape` decodes them.
+fn code_points(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes.utf8_chunks().flat_map(|chunk| {
+        let escaped = chunk.invalid().iter().map(|&byte| 0xdc00 + u32::from(byte));
+        chunk.valid().chars().map(u32::from).chain(escaped)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_python_sorts() {
+        // sorted([os.fsdecode(b) for b in names])
+        let names: [&[u8]; 8] = [b"", b"A", b"a", b"a-b", b"a/b", "é".as_bytes(), b"\xff", "\u{ffee}".as_bytes()];
+        for (i, a) in names.iter().enumerate() {
+            for (j, b) in names.iter().enumerate() {
+                assert_eq!(python_order(a, b), i.cmp(&j), "{a:?} {b:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Commands: arguments, progress, messages, exit status. Knows the library's interface, nothing behind it.
+//!
+//! Exit status: 0 done, 1 it failed (one line on stderr), 2 wrong usage.
+
+mod daemon;
+mod demo;
+mod import;
+mod mount;
+mod output;
+mod progress;
+mod records;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use zrfs::{Codec, Error};
+
+/// Packs millions of small training samples into one compressed record store and mounts it as files.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true, after_help = "First steps: zrfs demo")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Import(ImportArgs),
+    Ls(LsArgs),
+    Cat(CatArgs),
+    Stats(StatsArgs),
+    Mount(MountArgs),
+    Umount(UmountArgs),
+    Demo,
+}
+
+/// Pack a folder or a .npy array into a store
+///
+/// A folder: each file is one record, in the order of torchvision's ImageFolder. A .npy file: one record for each
+/// index of the first axis. Work goes on in STORE.partial, which becomes STORE when it is complete.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs import photos/ photos.zr
+  zrfs import photos/ photos.zr --only '*.jpg' --only '*.png'
+  zrfs import features.npy features.zr --codec raw
+  zrfs import more-photos/ photos.zr --append")]
+struct ImportArgs {
+    /// Folders or .npy files, then the store
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "STORE"])]
+    paths: Vec<PathBuf>,
+    /// Append to a store that is there; it keeps its old length until all is written
+    #[arg(long)]
+    append: bool,
+    /// How records are stored; flate stores a record raw where it saves less than 2%
+    #[arg(long, value_enum, default_value = "flate")]
+    codec: CodecName,
+    /// Deflate level, 1 (fast) to 12 (small)
+    #[arg(long, value_name = "N", default_value_t = Codec::DEFAULT_LEVEL,
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(Codec::MAX_LEVEL)))]
+    level: u8,
+    /// Take only files that match; a pattern without / is matched with the file's name. May be given again
+    #[arg(long, value_name = "GLOB")]
+    only: Vec<String>,
+    /// What becomes of symbolic links: follow takes the file or folder behind them
+    #[arg(long, value_enum, default_value = "follow")]
+    links: Links,
+    /// Refuse what format version 1 does not hold: records that are empty or over 1 MiB
+    #[arg(long, conflicts_with = "large")]
+    v1: bool,
+    /// With --append: change a version 1 store to version 2, which holds records up to 1 GiB and which loaderx
+    /// 0.5.0 refuses
+    #[arg(long)]
+    large: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CodecName {
+    /// Deflate, record by record
+    Flate,
+    /// As they are
+    Raw,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Links {
+    /// Take what is behind them
+    Follow,
+}
+
+/// List records: index, length in bytes, codec
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs ls photos.zr
+  zrfs ls photos.zr 7 100-199
+  zrfs ls photos.zr --json | jq .length")]
+struct LsArgs {
+    /// The store
+    store: PathBuf,
+    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input;
+    /// all without
+    #[arg(allow_hyphen_values = true)]
+    records: Vec<String>,
+    /// One JSON object a record
+    #[arg(long)]
+    json: bool,
+}
+
+/// Write records to standard output, one after another
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs cat photos.zr 42 > 42.jpg
+  zrfs cat photos.zr 0-9 | sha256sum")]
+struct CatArgs {
+    /// The store
+    store: PathBuf,
+    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
+    #[arg(required = true, allow_hyphen_values = true)]
+    records: Vec<String>,
+}
+
+/// Show what a store holds
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs stats photos.zr
+  zrfs stats photos.zr --json")]
+struct StatsArgs {
+    /// The store
+    store: PathBuf,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Mount a store as files
+///
+/// Returns when the mount serves; a daemon goes on serving it.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs mount photos.zr /mnt/photos
+  zrfs mount photos.zr /mnt/photos -o ext=jpg,allow_other
+  zrfs mount -f photos.zr /mnt/photos
+
+Options (-o): allow_other, allow_root, default_permissions, noexec, uid=N, gid=N, umask=OCTAL,
+  ext=NAME (extension in records/), threads=N, cache=MiB (decoded records), log=FILE; and what
+  mount(8) and fstab pass on: ro, nofail, _netdev, user, noauto, x-…")]
+struct MountArgs {
+    /// The store
+    store: PathBuf,
+    /// An existing folder
+    mountpoint: PathBuf,
+    /// Stay in front; end with Ctrl-C
+    #[arg(short = 'f', long)]
+    foreground: bool,
+    /// Mount options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// The daemon's own call
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+/// Unmount what zrfs has mounted
+#[derive(Args)]
+#[command(after_help = "Example:
+  zrfs umount /mnt/photos")]
+struct UmountArgs {
+    /// The mount point
+    mountpoint: PathBuf,
+}
+
+/// Why a command did not do what it was asked.
+enum Failure {
+    /// The call makes no sense: exit status 2.
+    Usage(String),
+    /// It failed: exit status 1.
+    Failed(Error),
+    /// It failed, and each failure has been told already: exit status 1.
+    Told,
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        Failure::Failed(e)
+    }
+}
+
+type Outcome = Result<(), Failure>;
+
+/// Runs the program.
+pub(crate) fn run() -> ExitCode {
+    let cli = Cli::parse();
+    // fuser reports each reply that a killed reader no longer waits for; that is no news.
+    env_logger::Builder::new()
+        .parse_filters("warn,zrfs=info,fuser=off")
+        .format(|line, record| {
+            use std::io::Write;
+            match record.level() {
+                log::Level::Info => writeln!(line, "zrfs: {}", record.args()),
+                level => writeln!(line, "zrfs: {}: {}", level.as_str().to_lowercase(), record.args()),
+            }
+        })
+        .init();
+    raise_open_files();
+    let outcome = match cli.command {
+        Command::Import(args) => import::run(&args),
+        Command::Ls(args) => show::ls(&args.store, &args.records, args.json),
+        Command::Cat(args) => show::cat(&args.store, &args.records),
+        Command::Stats(args) => show::stats(&args.store, args.json),
+        Command::Mount(args) => mount::mount(&args),
+        Command::Umount(args) => mount::umount(&args.mountpoint),
+        Command::Demo => demo::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(text)) => {
+            eprintln!("zrfs: {text}");
+            ExitCode::from(2)
+        }
+        Err(Failure::Failed(e)) => {
+            eprintln!("zrfs: {e}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Told) => ExitCode::FAILURE,
+    }
+}
+
+/// A store opens up to 4096 chunk files; shells often allow 1024.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    // Where it is refused, a store of that many chunks says so when it gets there.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+}

@@ -1,0 +1,81 @@
+//! `mount` and `umount`.
+
+use std::io::Write;
+use std::path::Path;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use zrfs::fuse::{MountOptions, Mountpoint, Session, Unmounter};
+use zrfs::view::View;
+use zrfs::{Error, ErrorKind, Store};
+
+use super::{MountArgs, Outcome, daemon};
+
+/// `zrfs mount`
+pub(super) fn mount(args: &MountArgs) -> Outcome {
+    let mut options = MountOptions::default();
+    args.options.iter().try_for_each(|list| options.add(list))?;
+    if !args.foreground && !args.detached {
+        return daemon::start(args);
+    }
+    if args.detached {
+        daemon::leave_terminal()?;
+    }
+    let session = start(&args.store, &args.mountpoint, &options)?;
+    end_on_signals(session.unmounter())?;
+    let len = session.records();
+    let ready = format!(
+        "{} is mounted at {}: {len} records",
+        args.store.display(),
+        session.target().display()
+    );
+    // Who started us may be gone already; the mount serves all the same.
+    let _ = writeln!(std::io::stdout(), "{ready}");
+    if args.detached {
+        daemon::let_go(options.log.as_deref())?;
+    }
+    session.wait()?;
+    Ok(())
+}
+
+/// Mounts `store` at `mountpoint` and serves it.
+pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<Session, Error> {
+    let no_store = |e| Error::io(format!("no store at {}", store.display()), e);
+    let path = store.canonicalize().map_err(no_store)?;
+    let store = Store::open_read_only(&path)?;
+    let target = Mountpoint::prepare(mountpoint, &path)?;
+    if target.path().starts_with(&path) {
+        let text = format!("{} lies in the store {}", target.path().display(), path.display());
+        return Err(Error::new(ErrorKind::Unsupported, text).with_help("mount it elsewhere"));
+    }
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let view = View::new(store, options.view(uid, gid))?;
+    Session::mount(view, &target, options)
+}
+
+/// Unmounts on SIGTERM, SIGINT and SIGHUP. Where files are open the process ends at once all the same: their readers
+/// get an error.
+fn end_on_signals(unmounter: Unmounter) -> Result<(), Error> {
+    let failed = |e| Error::io("can't wait for signals", e);
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let wait = move || {
+        for signal in signals.forever() {
+            log::debug!("signal {signal}");
+            match unmounter.unmount() {
+                Ok(true) => {}
+                Ok(false) => {
+                    log::warn!("ended by a signal while files were open: their readers get an error");
+                    std::process::exit(0);
+                }
+                Err(e) => log::error!("{e}"),
+            }
+        }
+    };
+    std::thread::Builder::new().name("zrfs-signals".into()).spawn(wait).map_err(failed).map(drop)
+}
+
+/// `zrfs umount`
+pub(super) fn umount(mountpoint: &Path) -> Outcome {
+    zrfs::fuse::unmount(mountpoint)?;
+    Ok(())
+}

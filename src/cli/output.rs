@@ -1,0 +1,37 @@
+//! Standard output that ends as other programs do when nobody reads on.
+
+use std::io::{self, BufWriter, Stdout, Write};
+
+use zrfs::Error;
+
+/// Buffered standard output.
+pub(super) struct Output(BufWriter<Stdout>);
+
+impl Output {
+    pub(super) fn new() -> Output {
+        Output(BufWriter::with_capacity(1 << 16, io::stdout()))
+    }
+
+    /// Writes `bytes`.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.0.write_all(bytes).map_err(failed)
+    }
+
+    /// Writes a line.
+    pub(super) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Error> {
+        writeln!(self.0, "{line}").map_err(failed)
+    }
+
+    /// Hands over what is buffered. Call it last: what is dropped unflushed fails unseen.
+    pub(super) fn finish(mut self) -> Result<(), Error> {
+        self.0.flush().map_err(failed)
+    }
+}
+
+fn failed(e: io::Error) -> Error {
+    if e.kind() == io::ErrorKind::BrokenPipe {
+        // The reader has seen enough. Rust ignores the signal that ends other programs then.
+        let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+    }
+    Error::io("can't write to standard output", e)
+}
