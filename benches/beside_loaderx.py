@@ -458,7 +458,7 @@ def machine(folder):
         "cores": len(os.sched_getaffinity(0)), "cpu": model, "kernel": platform.release(),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB,
         "file_system": file_system, "python": platform.python_version(), "numpy": np.__version__,
-        "loaderx": version("loaderx"),
+        "loaderx": version("loaderx"), "load_before": round(os.getloadavg()[0], 2),
     }
 
 

@@ -9,6 +9,7 @@ use zrfs::fuse::MountOptions;
 use zrfs::{Codec, Error, Result, Store, Version};
 
 use super::output::Output;
+use super::signals::Stop;
 use super::{Outcome, import, mount};
 
 /// Classes of the folder of pictures, and pictures in each.
@@ -20,22 +21,25 @@ const SHAPE: [u64; 2] = [16, 16];
 
 /// `zrfs demo`
 pub(super) fn run() -> Outcome {
+    let stop = Stop::on_signals()?;
     let folder = tempfile::Builder::new()
         .prefix("zrfs-demo-")
         .tempdir()
         .map_err(|e| Error::io("can't make a folder for the demo", e))?;
     let at = |name: &str| folder.path().join(name);
     let mountpoint = at("mnt");
-    fs::create_dir(&mountpoint).map_err(|e| Error::io(format!("can't create {}", mountpoint.display()), e))?;
+    fs::create_dir(&mountpoint)
+        .map_err(|e| Error::io(format!("can't create {}", mountpoint.display()), e))?;
 
     say("1. A folder of 60 little pictures, packed into one store:")?;
     draw(&at("pictures"))?;
     let pictures = at("pictures.zr");
     say("   $ zrfs import pictures/ pictures.zr")?;
-    import::folder_into(at("pictures"), &pictures)?.tell(Path::new("   pictures.zr"))?;
+    import::folder_into(at("pictures"), &pictures, stop.clone())?.tell(Path::new("   pictures.zr"))?;
     show(&pictures, &mountpoint, "png", |name| fs::read(name).map(|bytes| bytes.get(..8).map(hex)))?;
 
     say("\n2. A dense store: 1000 float32 arrays of 16 x 16, each a .npy file in the mount:")?;
+    stop.check("the demo's files are gone")?;
     let dense = at("dense.zr");
     write_dense(&dense)?;
     show(&dense, &mountpoint, "npy", |name| {
@@ -46,12 +50,12 @@ pub(super) fn run() -> Outcome {
 
    zrfs import YOUR-FOLDER my.zr
    mkdir -p mnt && zrfs mount my.zr mnt
-   ls mnt/records | head
+   ls mnt/records/ | head
    zrfs umount mnt")?;
     Ok(())
 }
 
-fn say(text: &str) -> Result<()> {
+fn say(text: &str) -> Outcome {
     let mut out = Output::new();
     out.line(text)?;
     out.finish()
@@ -63,7 +67,7 @@ fn show(
     mountpoint: &Path,
     ext: &str,
     first_bytes: impl Fn(&Path) -> std::io::Result<Option<String>>,
-) -> Result<()> {
+) -> Outcome {
     let mut options = MountOptions::default();
     options.add(&format!("ext={ext}"))?;
     let session = mount::start(store, mountpoint, &options)?;
@@ -78,7 +82,7 @@ fn show(
         names.push((entry.file_name(), len));
     }
     names.sort();
-    say(&format!("   $ ls -l mnt/records     ({} files)", names.len()))?;
+    say(&format!("   $ ls -l mnt/records/    ({} files)", names.len()))?;
     for (name, len) in names.iter().take(3) {
         say(&format!("   {len:>6} {}", name.display()))?;
     }
@@ -125,12 +129,12 @@ fn draw(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the dense store: gentle waves, as sensors give.
+/// Makes the dense store: gentle waves in steps, as a sensor of a few bits gives.
 fn write_dense(path: &Path) -> Result<()> {
     let store = Store::create(path, Version::V1)?;
     Schema::new("<f4", &SHAPE, "flate")?.write(&store)?;
     let len: usize = SHAPE.iter().product::<u64>() as usize;
-    let wave = |i: usize| ((i % len) as f32 / 16.0 + (i / len) as f32).sin();
+    let wave = |i: usize| (((i % len) as f32 / 16.0 + (i / len) as f32).sin() * 50.0).round();
     let bytes: Vec<u8> = (0..SAMPLES * len).flat_map(|i| wave(i).to_le_bytes()).collect();
     store.append(&bytes, len * 4, Codec::default())?;
     store.sync()

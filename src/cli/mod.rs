@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod records;
 mod show;
+mod signals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,7 +34,7 @@ enum Command {
     Stats(StatsArgs),
     Mount(MountArgs),
     Umount(UmountArgs),
-    Demo,
+    Demo(DemoArgs),
 }
 
 /// Pack a folder or a .npy array into a store
@@ -41,11 +42,14 @@ enum Command {
 /// A folder: each file is one record, in the order of torchvision's ImageFolder. A .npy file: one record for each
 /// index of the first axis. Work goes on in STORE.partial, which becomes STORE when it is complete.
 #[derive(Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "zrfs import [OPTIONS] <SOURCE>... <STORE>",
+    after_help = "Examples:
   zrfs import photos/ photos.zr
   zrfs import photos/ photos.zr --only '*.jpg' --only '*.png'
   zrfs import features.npy features.zr --codec raw
-  zrfs import more-photos/ photos.zr --append")]
+  zrfs import more-photos/ photos.zr --append"
+)]
 struct ImportArgs {
     /// Folders or .npy files, then the store
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "STORE"])]
@@ -170,6 +174,14 @@ struct UmountArgs {
     mountpoint: PathBuf,
 }
 
+/// Show in a few seconds what zrfs does
+///
+/// Makes two small stores, mounts them, shows what is in the mounts, and removes everything again.
+#[derive(Args)]
+#[command(after_help = "Example:
+  zrfs demo")]
+struct DemoArgs {}
+
 /// Why a command did not do what it was asked.
 enum Failure {
     /// The call makes no sense: exit status 2.
@@ -178,6 +190,8 @@ enum Failure {
     Failed(Error),
     /// It failed, and each failure has been told already: exit status 1.
     Told,
+    /// Standard output was closed by whoever read it: the process ends as by SIGPIPE.
+    NobodyReads,
 }
 
 impl From<Error> for Failure {
@@ -210,7 +224,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Stats(args) => show::stats(&args.store, args.json),
         Command::Mount(args) => mount::mount(&args),
         Command::Umount(args) => mount::umount(&args.mountpoint),
-        Command::Demo => demo::run(),
+        Command::Demo(DemoArgs {}) => demo::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -223,6 +237,11 @@ pub(crate) fn run() -> ExitCode {
             ExitCode::FAILURE
         }
         Err(Failure::Told) => ExitCode::FAILURE,
+        Err(Failure::NobodyReads) => {
+            // Rust ignores the signal that ends other programs here. By now everything is cleaned up.
+            let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+            ExitCode::FAILURE
+        }
     }
 }
 

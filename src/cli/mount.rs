@@ -24,11 +24,8 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
     let session = start(&args.store, &args.mountpoint, &options)?;
     end_on_signals(session.unmounter())?;
     let len = session.records();
-    let ready = format!(
-        "{} is mounted at {}: {len} records",
-        args.store.display(),
-        session.target().display()
-    );
+    let ready =
+        format!("{} is mounted at {}: {len} records", args.store.display(), session.target().display());
     // Who started us may be gone already; the mount serves all the same.
     let _ = writeln!(std::io::stdout(), "{ready}");
     if args.detached {
@@ -43,6 +40,9 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
     let no_store = |e| Error::io(format!("no store at {}", store.display()), e);
     let path = store.canonicalize().map_err(no_store)?;
     let store = Store::open_read_only(&path)?;
+    if let Err(e) = store.check_frontier() {
+        log::warn!("{e}");
+    }
     let target = Mountpoint::prepare(mountpoint, &path)?;
     if target.path().starts_with(&path) {
         let text = format!("{} lies in the store {}", target.path().display(), path.display());

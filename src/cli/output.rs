@@ -4,6 +4,8 @@ use std::io::{self, BufWriter, Stdout, Write};
 
 use zrfs::Error;
 
+use super::Failure;
+
 /// Buffered standard output.
 pub(super) struct Output(BufWriter<Stdout>);
 
@@ -13,25 +15,24 @@ impl Output {
     }
 
     /// Writes `bytes`.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.0.write_all(bytes).map_err(failed)
     }
 
     /// Writes a line.
-    pub(super) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Error> {
+    pub(super) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
         writeln!(self.0, "{line}").map_err(failed)
     }
 
     /// Hands over what is buffered. Call it last: what is dropped unflushed fails unseen.
-    pub(super) fn finish(mut self) -> Result<(), Error> {
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
         self.0.flush().map_err(failed)
     }
 }
 
-fn failed(e: io::Error) -> Error {
-    if e.kind() == io::ErrorKind::BrokenPipe {
-        // The reader has seen enough. Rust ignores the signal that ends other programs then.
-        let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
+fn failed(e: io::Error) -> Failure {
+    match e.kind() {
+        io::ErrorKind::BrokenPipe => Failure::NobodyReads,
+        _ => Failure::Failed(Error::io("can't write to standard output", e)),
     }
-    Error::io("can't write to standard output", e)
 }

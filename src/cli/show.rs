@@ -21,7 +21,7 @@ pub(super) fn ls(path: &Path, words: &[String], json: bool) -> Outcome {
     let all = std::iter::once(0..len).collect();
     let ranges: Vec<Range<u64>> = if words.is_empty() { all } else { records::parse(words, len)? };
     let mut out = Output::new();
-    let mut failed = false;
+    let mut bad = Bad::default();
     for index in ranges.into_iter().flatten() {
         match store.location(index) {
             Ok(loc) if json => out.line(json!({
@@ -31,35 +31,31 @@ pub(super) fn ls(path: &Path, words: &[String], json: bool) -> Outcome {
                 "codec": loc.compress.name(),
             }))?,
             Ok(loc) => out.line(format_args!("{index}\t{}\t{}", loc.logic_length, loc.compress.name()))?,
-            Err(e) => failed |= tell(&e),
+            Err(e) => bad.push(index, e),
         }
     }
     out.finish()?;
-    if failed { Err(Failure::Told) } else { Ok(()) }
+    bad.tell()
 }
 
 /// `zrfs cat`
 pub(super) fn cat(path: &Path, words: &[String]) -> Outcome {
     let store = Store::open_read_only(path)?;
     let mut out = Output::new();
-    let mut failed = false;
+    let mut bad = Bad::default();
     let mut batch = Batch::default();
     for index in records::parse(words, store.len())?.into_iter().flatten() {
         match store.location(index) {
             Ok(loc) => batch.push(index, loc.logic_length),
-            // What comes before it goes out first.
-            Err(e) => {
-                failed |= batch.write(&store, &mut out)?;
-                failed |= tell(&e);
-            }
+            Err(e) => bad.push(index, e),
         }
         if batch.bytes >= BATCH_BYTES {
-            failed |= batch.write(&store, &mut out)?;
+            batch.write(&store, &mut out, &mut bad)?;
         }
     }
-    failed |= batch.write(&store, &mut out)?;
+    batch.write(&store, &mut out, &mut bad)?;
     out.finish()?;
-    if failed { Err(Failure::Told) } else { Ok(()) }
+    bad.tell()
 }
 
 /// Records that are gathered together.
@@ -80,9 +76,8 @@ impl Batch {
         self.bytes += u64::from(len);
     }
 
-    /// Writes the records out and empties the batch; tells of each bad one. Returns whether there was any.
-    fn write(&mut self, store: &Store, out: &mut Output) -> Result<bool, Error> {
-        let mut failed = false;
+    /// Writes the records out and empties the batch; notes the bad ones.
+    fn write(&mut self, store: &Store, out: &mut Output, bad: &mut Bad) -> Outcome {
         // As many bytes as records that are in memory one after another.
         self.buffer.resize(usize::try_from(self.bytes).unwrap_or(usize::MAX), 0);
         if store.gather_ragged(&self.indices, &mut self.buffer, &self.offsets).is_ok() {
@@ -93,7 +88,7 @@ impl Batch {
                 let mut record = vec![0; len as usize];
                 match store.gather(&[index], &mut record, len as usize) {
                     Ok(()) => out.write(&record)?,
-                    Err(e) => failed |= tell(&e),
+                    Err(e) => bad.push(index, e),
                 }
             }
         }
@@ -101,7 +96,7 @@ impl Batch {
         self.lens.clear();
         self.offsets.clear();
         self.bytes = 0;
-        Ok(failed)
+        Ok(())
     }
 }
 
@@ -143,15 +138,50 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
         out.line(format_args!("on disk      {}", HumanBytes(allocated)))?;
         out.line(format_args!("reclaimable  {}", HumanBytes(stats.reclaimable())))?;
         if stats.damaged > 0 {
-            out.line(format_args!("damaged      {} records: zrfs ls names them", stats.damaged))?;
+            out.line(format_args!("damaged      {} records", stats.damaged))?;
         }
     }
     out.finish()?;
+    store.check_frontier()?;
     Ok(())
 }
 
-/// Tells of one bad record; the command goes on and fails at its end.
-fn tell(e: &Error) -> bool {
-    eprintln!("zrfs: {e}");
-    true
+/// The records that could not be read. The command goes on without them and fails at its end, with one line.
+#[derive(Default)]
+struct Bad {
+    first: Option<Error>,
+    /// The others, neighbours joined.
+    others: Vec<Range<u64>>,
+}
+
+impl Bad {
+    /// How many ranges the line lists.
+    const LISTED: usize = 20;
+
+    fn push(&mut self, index: u64, e: Error) {
+        if self.first.is_none() {
+            self.first = Some(e);
+            return;
+        }
+        match self.others.last_mut() {
+            Some(range) if range.end == index => range.end += 1,
+            _ => self.others.push(index..index + 1),
+        }
+    }
+
+    fn tell(self) -> Outcome {
+        let Some(first) = self.first else { return Ok(()) };
+        let count: u64 = self.others.iter().map(|range| range.end - range.start).sum();
+        let mut line = format!("zrfs: {first}");
+        if count > 0 {
+            let names = self.others.iter().take(Self::LISTED).map(|range| match range.end - range.start {
+                1 => range.start.to_string(),
+                _ => format!("{}-{}", range.start, range.end - 1),
+            });
+            let dots = if self.others.len() > Self::LISTED { " …" } else { "" };
+            line += &format!("; and {count} more: {}{dots}", names.collect::<Vec<_>>().join(" "));
+        }
+        eprintln!("{line}");
+        Err(Failure::Told)
+    }
 }

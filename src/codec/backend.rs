@@ -66,7 +66,9 @@ pub(super) mod pure {
 
         pub(in crate::codec) fn inflate(&mut self, stored: &[u8], dst: &mut [u8]) -> bool {
             self.0.reset(false);
-            let Ok(mut status) = self.0.decompress(stored, dst, FlushDecompress::Finish) else { return false };
+            let Ok(mut status) = self.0.decompress(stored, dst, FlushDecompress::Finish) else {
+                return false;
+            };
             // A full destination stops the decoder before it has seen the end mark: one more call looks at it.
             if status != Status::StreamEnd && self.0.total_out() == dst.len() as u64 {
                 let rest = usize::try_from(self.0.total_in()).ok().and_then(|n| stored.get(n..));

@@ -103,9 +103,8 @@ fn read_header(file: &mut File) -> Result<NpyHeader> {
 
 /// The number of records and what one is.
 fn check(header: &NpyHeader, codec: &str) -> Result<(u64, Schema)> {
-    let unsupported = |text: &str, help: &str| {
-        Err(Error::new(ErrorKind::Unsupported, text).with_help(help.to_owned()))
-    };
+    let unsupported =
+        |text: &str, help: &str| Err(Error::new(ErrorKind::Unsupported, text).with_help(help.to_owned()));
     let DType::Plain(dtype) = header.dtype() else {
         return unsupported("has a structured dtype", "save each field as an array of its own");
     };
@@ -146,7 +145,9 @@ mod tests {
         let text = |header: &str| open(header, 120).unwrap_err().to_string();
         assert!(text("{'descr': '<f4', 'fortran_order': True, 'shape': (5, 6), }").contains("Fortran order"));
         assert!(text("{'descr': '|O', 'fortran_order': False, 'shape': (5,), }").contains("Python objects"));
-        assert!(text("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (5,), }").contains("structured"));
+        assert!(
+            text("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (5,), }").contains("structured")
+        );
         assert!(text("{'descr': '>f4', 'fortran_order': False, 'shape': (5,), }").contains("big-endian"));
         assert!(text("{'descr': '<U4', 'fortran_order': False, 'shape': (5,), }").contains("no number"));
         assert!(text("{'descr': '<f4', 'fortran_order': False, 'shape': (), }").contains("rank 0"));

@@ -63,7 +63,8 @@ impl Schema {
     /// As for [`Schema::read`].
     pub fn from_json(bytes: &[u8]) -> Result<Schema> {
         let damaged = |text: &str| Error::new(ErrorKind::Damaged, text);
-        let value: Value = serde_json::from_slice(bytes).map_err(|e| damaged(&format!("is not JSON: {e}")))?;
+        let value: Value =
+            serde_json::from_slice(bytes).map_err(|e| damaged(&format!("is not JSON: {e}")))?;
         if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
             return Err(damaged(&format!("is not a {FORMAT} schema")));
         }

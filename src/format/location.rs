@@ -63,7 +63,8 @@ impl RecordLoc {
         let sizes_fit = match plain {
             Some(Compress::Raw) => phys_length == logic_length,
             Some(Compress::Deflate) => {
-                phys_length < logic_length && u64::from(logic_length) <= u64::from(phys_length) * MAX_INFLATION
+                phys_length < logic_length
+                    && u64::from(logic_length) <= u64::from(phys_length) * MAX_INFLATION
             }
             None => false,
         };
@@ -173,7 +174,9 @@ mod tests {
         let size = |n| RecordLoc { phys_length: n, logic_length: n, ..good };
         assert_eq!(field(RecordLoc { chunk_id: 4096, ..good }, Version::V1), "chunk_id");
         assert_eq!(field(RecordLoc { offset: u32::MAX - 99, ..good }, Version::V1), "offset");
-        assert!(RecordLoc::parse(RecordLoc { offset: u32::MAX - 100, ..good }.to_words(), Version::V1).is_ok());
+        assert!(
+            RecordLoc::parse(RecordLoc { offset: u32::MAX - 100, ..good }.to_words(), Version::V1).is_ok()
+        );
         assert_eq!(field(size(0), Version::V1), "logic_length");
         assert_eq!(field(size((1 << 20) + 1), Version::V1), "logic_length");
         assert!(RecordLoc::parse(size(0).to_words(), Version::V2).is_ok());

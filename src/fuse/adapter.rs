@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr,
+    Request,
 };
 
 use super::errno::errno;
@@ -197,17 +198,15 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        guarded("readdir", || {
-            match node(ino).and_then(|node| self.view.list(node).map_err(|e| errno(&e))) {
-                Ok(listing) => {
-                    listing.each(offset, |entry| {
-                        let ino = INodeNo(entry.node.number());
-                        reply.add(ino, entry.next, file_type(entry.kind), OsStr::from_bytes(entry.name))
-                    });
-                    reply.ok();
-                }
-                Err(e) => reply.error(e),
+        guarded("readdir", || match node(ino).and_then(|node| self.view.list(node).map_err(|e| errno(&e))) {
+            Ok(listing) => {
+                listing.each(offset, |entry| {
+                    let ino = INodeNo(entry.node.number());
+                    reply.add(ino, entry.next, file_type(entry.kind), OsStr::from_bytes(entry.name))
+                });
+                reply.ok();
             }
+            Err(e) => reply.error(e),
         });
     }
 

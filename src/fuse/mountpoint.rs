@@ -61,9 +61,10 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, behind)) = rest.split_first() {
-        let octal = behind.get(..3).filter(|_| first == b'\\').and_then(|digits| {
-            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
-        });
+        let octal = behind
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
         out.push(octal.unwrap_or(first));
         rest = if octal.is_some() { behind.get(3..).unwrap_or_default() } else { behind };
     }
@@ -104,7 +105,8 @@ impl Mountpoint {
                 Err(e) if is_dead(&e) => {
                     let path = absolute(path)?;
                     if !topmost(&path)?.is_some_and(|top| top.fstype == FSTYPE) {
-                        let text = format!("mount point {} is a dead mount of something else", path.display());
+                        let text =
+                            format!("mount point {} is a dead mount of something else", path.display());
                         return Err(Error::io(text, e).with_help("unmount it first"));
                     }
                     detach(&path, UnmountFlags::DETACH)?;
@@ -113,7 +115,11 @@ impl Mountpoint {
                 Err(e) => {
                     let error = Error::io(format!("mount point {}", path.display()), e);
                     let help = format!("make it with: mkdir -p {}", path.display());
-                    return Err(if error.kind() == ErrorKind::NotFound { error.with_help(help) } else { error });
+                    return Err(if error.kind() == ErrorKind::NotFound {
+                        error.with_help(help)
+                    } else {
+                        error
+                    });
                 }
             }
         }
@@ -127,11 +133,8 @@ impl Mountpoint {
 
     /// Mounts; returns the connection to the kernel and the device number of the mount.
     pub(super) fn attach(&self, source: &OsStr, options: &MountOptions) -> Result<(OwnedFd, String)> {
-        let direct = if rustix::process::geteuid().is_root() {
-            self.attach_by_mount(source, options)?
-        } else {
-            None
-        };
+        let direct =
+            if rustix::process::geteuid().is_root() { self.attach_by_mount(source, options)? } else { None };
         let connection = match direct {
             Some(connection) => connection,
             None => self.attach_by_fusermount(source, options)?,
@@ -144,8 +147,8 @@ impl Mountpoint {
 
     /// mount(2); `None` where this process may not (in a container, say).
     fn attach_by_mount(&self, source: &OsStr, options: &MountOptions) -> Result<Option<OwnedFd>> {
-        let connection =
-            rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|e| {
+        let connection = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| {
                 Error::io("can't open /dev/fuse", e.into())
                     .with_help("load it with `modprobe fuse`, or pass the device into the container")
             })?;
@@ -265,7 +268,8 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
 
 /// Whether an error means a mount whose daemon is gone.
 pub(super) fn is_dead(e: &io::Error) -> bool {
-    e.raw_os_error().is_some_and(|n| [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error).contains(&n))
+    e.raw_os_error()
+        .is_some_and(|n| [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error).contains(&n))
 }
 
 /// Starts fusermount3, from the PATH or where distributions put it.

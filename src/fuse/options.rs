@@ -34,10 +34,40 @@ pub struct MountOptions {
 
 /// Accepted because mount(8), fstab and systemd pass them on; a read-only mount of plain files has no use for them.
 const IGNORED: [&str; 34] = [
-    "defaults", "ro", "rw", "nofail", "_netdev", "auto", "noauto", "user", "nouser", "users", "owner", "group",
-    "dev", "nodev", "suid", "nosuid", "exec", "async", "sync", "dirsync", "atime", "noatime", "diratime",
-    "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime", "lazytime", "nolazytime", "silent",
-    "loud", "iversion", "noiversion",
+    "defaults",
+    "ro",
+    "rw",
+    "nofail",
+    "_netdev",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "dev",
+    "nodev",
+    "suid",
+    "nosuid",
+    "exec",
+    "async",
+    "sync",
+    "dirsync",
+    "atime",
+    "noatime",
+    "diratime",
+    "nodiratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "silent",
+    "loud",
+    "iversion",
+    "noiversion",
 ];
 
 impl MountOptions {
@@ -117,7 +147,8 @@ fn number<T: TryFrom<u64>>(option: &str, value: &str, radix: u32, least: u64, mo
     let digits = value.bytes().all(|b| b.is_ascii_digit());
     let parsed = u64::from_str_radix(value, radix).ok().filter(|n| digits && (least..=most).contains(n));
     parsed.and_then(|n| T::try_from(n).ok()).ok_or_else(|| {
-        let range = if radix == 8 { format!("{least:o} to {most:o}, octal") } else { format!("{least} to {most}") };
+        let range =
+            if radix == 8 { format!("{least:o} to {most:o}, octal") } else { format!("{least} to {most}") };
         bad(option, &format!("needs a number from {range}"))
     })
 }
@@ -148,7 +179,8 @@ mod tests {
 
     #[test]
     fn values_are_taken() {
-        let options = parse("allow_other,uid=7,gid=8,umask=027,threads=3,cache=2,ext=jpg,log=/a\\,b").unwrap();
+        let options =
+            parse("allow_other,uid=7,gid=8,umask=027,threads=3,cache=2,ext=jpg,log=/a\\,b").unwrap();
         let expected = MountOptions {
             allow_other: true,
             uid: Some(7),

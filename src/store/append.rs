@@ -12,9 +12,7 @@ use std::sync::{MutexGuard, PoisonError};
 use super::{Store, chunks, publish, shards};
 use crate::codec::{Codec, Encoder};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{
-    Compress, Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Version,
-};
+use crate::format::{Compress, Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Version};
 
 /// Source bytes that are packed at a time, which bounds what an append of any size holds in memory.
 const PIECE: usize = 64 << 20;
@@ -138,7 +136,7 @@ impl Store {
         self.meta.lock_for_append()?;
         let ready = self.meta.header().and_then(|header| {
             if writer.checked != Some(header) {
-                self.check_frontier(&header)?;
+                self.frontier_in_chunk(&header)?;
                 self.check_no_record_behind_frontier(&header)?;
             }
             Ok(header)
@@ -296,7 +294,8 @@ impl Appender<'_> {
             )
             .with_help("put them into a store of their own"));
         }
-        let mut frontier = Frontier { chunk: self.after.tail_chunk, offset: u64::from(self.after.tail_offset) };
+        let mut frontier =
+            Frontier { chunk: self.after.tail_chunk, offset: u64::from(self.after.tail_offset) };
         let mut entries = Vec::with_capacity(records * 16);
         let mut segments = Vec::new();
         for shard in &mut shards {
@@ -380,12 +379,13 @@ impl Frontier {
     ) -> Result<()> {
         let (mut start, mut end) = (0, 0);
         let mut at = (self.chunk, self.offset);
-        let flush = |segments: &mut Vec<Segment<'a>>, (chunk, offset): (u16, u64), start: usize, end: usize| {
-            let bytes = bytes.get(start..end).unwrap_or_default();
-            if let (false, Ok(offset)) = (bytes.is_empty(), u32::try_from(offset)) {
-                segments.push(Segment { chunk, offset, bytes });
-            }
-        };
+        let flush =
+            |segments: &mut Vec<Segment<'a>>, (chunk, offset): (u16, u64), start: usize, end: usize| {
+                let bytes = bytes.get(start..end).unwrap_or_default();
+                if let (false, Ok(offset)) = (bytes.is_empty(), u32::try_from(offset)) {
+                    segments.push(Segment { chunk, offset, bytes });
+                }
+            };
         for loc in locs {
             if self.offset + u64::from(loc.phys_length) >= MAX_CHUNK_BYTES {
                 if self.chunk + 1 >= MAX_CHUNKS {
@@ -525,7 +525,9 @@ impl<'a> Batch<'a> {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if let (Codec::Raw, Shape::Equal(len)) = (codec, &self.shape) {
             let bytes = self.src.get(range.start * len..range.end * len).unwrap_or_default();
-            locs.extend(range.map(|i| unplaced(length(self.record(i)), length(self.record(i)), Compress::Raw)));
+            locs.extend(
+                range.map(|i| unplaced(length(self.record(i)), length(self.record(i)), Compress::Raw)),
+            );
             return Shard { bytes: Cow::Borrowed(bytes), locs };
         }
         let mut encoder = Encoder::new(codec);

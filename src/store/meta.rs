@@ -48,7 +48,10 @@ impl Meta {
         if n < HEADER_BYTES {
             return Err(Error::new(
                 ErrorKind::NotAStore,
-                format!("{} is not a store's: it has {n} bytes, a header has {HEADER_BYTES}", self.path.display()),
+                format!(
+                    "{} is not a store's: it has {n} bytes, a header has {HEADER_BYTES}",
+                    self.path.display()
+                ),
             ));
         }
         Header::parse(&bytes, len).map_err(|fault| {
@@ -68,7 +71,11 @@ impl Meta {
             None => None,
         };
         // A mapped look costs nanoseconds; only a change is worth the system calls of a full check.
-        if seen == Some(published) { None } else { self.header().ok().filter(|h| super::publish(h) != published) }
+        if seen == Some(published) {
+            None
+        } else {
+            self.header().ok().filter(|h| super::publish(h) != published)
+        }
     }
 
     /// The two words of entry `index`, which the caller has checked against the length.

@@ -12,6 +12,8 @@ mod meta;
 mod read;
 mod shards;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use append::Appender;
 pub use stats::Stats;
@@ -116,7 +118,7 @@ impl Store {
     /// Opens the store in `dir`, which `path` names in messages.
     pub(crate) fn open_in(dir: Box<dyn Directory>, path: &Path, access: Access) -> Result<Store> {
         let (meta, header) = Meta::open(dir.as_ref(), path, access)?;
-        let store = Store {
+        Ok(Store {
             path: path.to_path_buf(),
             dir,
             meta,
@@ -124,12 +126,7 @@ impl Store {
             access,
             published: AtomicU64::new(publish(&header)),
             writer: Mutex::new(Writer::default()),
-        };
-        // Reading goes on all the same: each record is checked against its chunk when it is read.
-        if let Err(e) = store.check_frontier(&header) {
-            log::warn!("{e}");
-        }
-        Ok(store)
+        })
     }
 
     /// The folder that the store was opened at.
@@ -254,8 +251,16 @@ impl Store {
         }
     }
 
-    /// Compares the frontier with the chunk that it lies in.
-    fn check_frontier(&self, header: &Header) -> Result<()> {
+    /// Compares the header's frontier with the chunk that it lies in. Reading needs no such check: each record is held
+    /// against its chunk when it is read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Damaged`] where the chunk is missing or shorter than the header says.
+    pub fn check_frontier(&self) -> Result<()> {
+        self.frontier_in_chunk(&self.meta.header()?)
+    }
+
+    fn frontier_in_chunk(&self, header: &Header) -> Result<()> {
         let chunk = self.chunks.get(self.dir.as_ref(), header.tail_chunk)?;
         let len = chunk.current_len()?;
         if u64::from(header.tail_offset) > len {
@@ -271,6 +276,12 @@ impl Store {
             .with_help("records behind its end are lost, the others can be read"));
         }
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.path).field("access", &self.access).finish_non_exhaustive()
     }
 }
 

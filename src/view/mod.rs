@@ -132,7 +132,8 @@ impl View {
             log::warn!("{e}; records are shown without a .npy header");
             None
         });
-        let ext = options.ext.clone().unwrap_or_else(|| if schema.is_some() { "npy" } else { "bin" }.to_owned());
+        let ext =
+            options.ext.clone().unwrap_or_else(|| if schema.is_some() { "npy" } else { "bin" }.to_owned());
         // Under another extension a record is its bytes alone.
         let head = match &schema {
             Some(schema) if ext == "npy" => schema.npy_header(),

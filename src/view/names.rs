@@ -20,9 +20,9 @@ pub(super) fn record(name: &[u8], ext: &str) -> Option<u32> {
     if rest.strip_prefix(b".")? != ext.as_bytes() {
         return None;
     }
-    digits.iter().try_fold(0u32, |index, &digit| {
-        digit.is_ascii_digit().then(|| index * 10 + u32::from(digit - b'0'))
-    })
+    digits
+        .iter()
+        .try_fold(0u32, |index, &digit| digit.is_ascii_digit().then(|| index * 10 + u32::from(digit - b'0')))
 }
 
 /// Names of `records/`, written into one buffer that is used again for each.
@@ -61,11 +61,14 @@ mod tests {
 
     #[test]
     fn other_spellings_are_no_names() {
-        for name in ["", "0", "00000000", "00000000.", "00000000.bi", "00000000.bin2", "0000000.bin", "000000000.bin"]
+        for name in
+            ["", "0", "00000000", "00000000.", "00000000.bi", "00000000.bin2", "0000000.bin", "000000000.bin"]
         {
             assert_eq!(record(name.as_bytes(), "bin"), None, "{name}");
         }
-        for name in [&b"0000000a.bin"[..], b"+0000000.bin", b"0000000\xff.bin", b"00000000xbin", b"-0000001.bin"] {
+        for name in
+            [&b"0000000a.bin"[..], b"+0000000.bin", b"0000000\xff.bin", b"00000000xbin", b"-0000001.bin"]
+        {
             assert_eq!(record(name, "bin"), None);
         }
     }

@@ -6,7 +6,6 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -14,13 +13,16 @@ use zrfs::dataset::NpyFile;
 use zrfs::{Error, ErrorKind, Result};
 
 use super::folder::File;
-use super::interrupted;
 use super::plan::Plan;
+use crate::cli::signals::Stop;
 
 /// Bytes of a batch. Large enough for both cores to pack for a while, small enough to keep several.
 const BATCH: u64 = 32 << 20;
 /// Files of a batch, where they are small.
 const BATCH_FILES: usize = 1 << 14;
+
+/// What an interruption leaves.
+const NOTHING: &str = "nothing was imported";
 
 /// Records that were read together.
 pub(super) enum Records {
@@ -42,17 +44,13 @@ impl Records {
 /// The reading side of an import.
 pub(super) struct Feed<'a> {
     plan: &'a Plan,
-    stop: &'a AtomicBool,
+    stop: &'a Stop,
     to: SyncSender<Result<Records>>,
 }
 
 impl Feed<'_> {
     /// Calls `take` with every batch of `plan`, in order, until all are taken, one fails, or `stop` is raised.
-    pub(super) fn over(
-        plan: &Plan,
-        stop: &AtomicBool,
-        mut take: impl FnMut(&Records) -> Result<()>,
-    ) -> Result<()> {
+    pub(super) fn over(plan: &Plan, stop: &Stop, mut take: impl FnMut(&Records) -> Result<()>) -> Result<()> {
         let (to, from): (_, Receiver<Result<Records>>) = sync_channel(1);
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -65,7 +63,7 @@ impl Feed<'_> {
             for records in from {
                 take(&records?)?;
             }
-            interrupted(stop)
+            stop.check(NOTHING)
         })
     }
 
@@ -80,16 +78,14 @@ impl Feed<'_> {
 
     /// Hands a batch over; an error where nobody listens any more or the import was asked to stop.
     fn send(&self, records: Records) -> Result<()> {
-        interrupted(self.stop)?;
-        self.to
-            .send(Ok(records))
-            .map_err(|_| Error::new(ErrorKind::Interrupted, "the append has failed"))
+        self.stop.check(NOTHING)?;
+        self.to.send(Ok(records)).map_err(|_| Error::new(ErrorKind::Interrupted, "the append has failed"))
     }
 
     fn read_files(&self) -> Result<()> {
         let mut files = self.plan.files().peekable();
         while files.peek().is_some() {
-            interrupted(self.stop)?;
+            self.stop.check(NOTHING)?;
             let (mut batch, mut bytes) = (Vec::new(), 0);
             while let Some(&(_, file)) = files.peek() {
                 if !batch.is_empty() && (bytes + file.size > BATCH || batch.len() == BATCH_FILES) {

@@ -127,7 +127,9 @@ fn walk_error(root: &Path, e: &walkdir::Error) -> Error {
     }
     let source = e.io_error().map_or_else(
         || std::io::Error::other(e.to_string()),
-        |e| e.raw_os_error().map_or_else(|| std::io::Error::from(e.kind()), std::io::Error::from_raw_os_error),
+        |e| {
+            e.raw_os_error().map_or_else(|| std::io::Error::from(e.kind()), std::io::Error::from_raw_os_error)
+        },
     );
     let error = Error::io(format!("can't look at {path}"), source);
     if error.kind() == ErrorKind::NotFound && path.to_string() != root.display().to_string() {
@@ -145,8 +147,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // As sorted(os.walk) has it: "a-b" is a class of its own and comes after all of "a"; within "a", "a/x-y"
         // comes before "a/x/k" since "-" sorts before "/".
-        let paths =
-            ["top.txt", "a/0.png", "a/9.png", "a/x/1.png", "a/x-y/2.png", "a/x/k/3.png", "a-b/4.png", "B/5.png"];
+        let paths = [
+            "top.txt",
+            "a/0.png",
+            "a/9.png",
+            "a/x/1.png",
+            "a/x-y/2.png",
+            "a/x/k/3.png",
+            "a-b/4.png",
+            "B/5.png",
+        ];
         for path in paths {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -11,15 +11,13 @@ mod plan;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::HumanBytes;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use zrfs::dataset::Schema;
 use zrfs::{Appender, Codec, Error, ErrorKind, Result, Store, Version};
 
 use super::output::Output;
+use super::signals::Stop;
 use super::{CodecName, Failure, ImportArgs, Links, Outcome, progress};
 use feed::{Feed, Records};
 use folder::Only;
@@ -36,13 +34,15 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
         CodecName::Raw => Codec::Raw,
     };
     let only = Only::new(&args.only).map_err(Failure::Usage)?;
-    let stop = stop_on_signals()?;
+    let stop = Stop::on_signals()?;
     let import = Import { path, codec, v1: args.v1, large: args.large, stop };
     let done = if args.append {
         import.append(&Plan::make(sources, only.as_ref(), codec)?)?
     } else {
         if args.large {
-            return Err(Failure::Usage("--large goes with --append; a new store becomes what it needs to be".into()));
+            return Err(Failure::Usage(
+                "--large goes with --append; a new store becomes what it needs to be".into(),
+            ));
         }
         import.create(&Plan::make(sources, only.as_ref(), codec)?)?
     };
@@ -56,7 +56,7 @@ struct Import<'a> {
     codec: Codec,
     v1: bool,
     large: bool,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
 }
 
 /// What was done.
@@ -70,9 +70,9 @@ pub(super) struct Done {
 }
 
 /// Packs `source` into the new store `path` with the defaults, for the demo.
-pub(super) fn folder_into(source: PathBuf, path: &Path) -> std::result::Result<Done, Failure> {
+pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::result::Result<Done, Failure> {
     let codec = Codec::default();
-    let import = Import { path, codec, v1: false, large: false, stop: Arc::default() };
+    let import = Import { path, codec, v1: false, large: false, stop };
     import.create(&Plan::make(&[source], None, codec)?)
 }
 
@@ -88,7 +88,8 @@ impl Import<'_> {
         }
         let partial = partial(self.path)?;
         if taken(&partial) {
-            let text = format!("{} is in the way: an import was killed, or is still running", partial.display());
+            let text =
+                format!("{} is in the way: an import was killed, or is still running", partial.display());
             let help = format!("where none is running, remove it: rm -r {}", partial.display());
             return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
         }
@@ -181,9 +182,10 @@ fn put(appender: &mut Appender<'_>, records: &Records, codec: Codec) -> Result<(
 
 impl Done {
     /// Says what was done, on standard output.
-    pub(super) fn tell(&self, path: &Path) -> Result<()> {
+    pub(super) fn tell(&self, path: &Path) -> Outcome {
         let mut out = Output::new();
-        let total = if self.total == self.records { String::new() } else { format!(", {} in all", self.total) };
+        let total =
+            if self.total == self.records { String::new() } else { format!(", {} in all", self.total) };
         out.line(format_args!(
             "{}: imported {} records{total}; {} stored as {}",
             path.display(),
@@ -199,24 +201,6 @@ impl Done {
         }
         out.finish()
     }
-}
-
-/// Raises a flag on the signals that ask a program to end; imports look at it between batches.
-fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|e| Error::io("can't wait for signals", e))?;
-    }
-    Ok(stop)
-}
-
-/// The error of an import that was asked to stop.
-fn interrupted(stop: &AtomicBool) -> Result<()> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(Error::new(ErrorKind::Interrupted, "interrupted: nothing was imported"));
-    }
-    Ok(())
 }
 
 /// STORE.partial, beside STORE.

@@ -27,7 +27,8 @@ mod tests {
     #[test]
     fn as_python_sorts() {
         // sorted([os.fsdecode(b) for b in names])
-        let names: [&[u8]; 8] = [b"", b"A", b"a", b"a-b", b"a/b", "é".as_bytes(), b"\xff", "\u{ffee}".as_bytes()];
+        let names: [&[u8]; 8] =
+            [b"", b"A", b"a", b"a-b", b"a/b", "é".as_bytes(), b"\xff", "\u{ffee}".as_bytes()];
         for (i, a) in names.iter().enumerate() {
             for (j, b) in names.iter().enumerate() {
                 assert_eq!(python_order(a, b), i.cmp(&j), "{a:?} {b:?}");

@@ -86,7 +86,8 @@ impl Plan {
         let (schema, records) = all.ok_or_else(|| Failure::Usage("there is no array".into()))?;
         let most = u64::from(*Version::V2.record_bytes().end());
         if records > 0 && schema.record_bytes() > most {
-            let text = format!("a record of {} bytes is over 1 GiB, the most there is", schema.record_bytes());
+            let text =
+                format!("a record of {} bytes is over 1 GiB, the most there is", schema.record_bytes());
             return Err(Error::new(ErrorKind::RecordSize, text).into());
         }
         Ok(Plan::Arrays(paths, schema, records))
