@@ -10,9 +10,13 @@ fn every_guarantee_is_quoted_by_a_test() {
     let page = fs::read_to_string(root.join("docs/SEMANTICS.md")).unwrap();
     let guarantees: BTreeSet<&str> = page.lines().filter_map(|line| line.strip_prefix("- ")).collect();
     let tests = fs::read_to_string(root.join("tests/mounted.rs")).unwrap();
-    let quoted: BTreeSet<&str> = tests.lines().filter_map(|line| line.trim().strip_prefix("/// > ")).collect();
+    let quoted: BTreeSet<&str> =
+        tests.lines().filter_map(|line| line.trim().strip_prefix("/// > ")).collect();
     let unproven: Vec<_> = guarantees.difference(&quoted).collect();
     let invented: Vec<_> = quoted.difference(&guarantees).collect();
-    assert!(unproven.is_empty() && invented.is_empty(), "not quoted: {unproven:#?}\nno guarantee: {invented:#?}");
+    assert!(
+        unproven.is_empty() && invented.is_empty(),
+        "not quoted: {unproven:#?}\nno guarantee: {invented:#?}"
+    );
     assert!(guarantees.len() > 20, "only {} guarantees were found", guarantees.len());
 }

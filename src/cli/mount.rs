@@ -53,8 +53,8 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
     Session::mount(view, &target, options)
 }
 
-/// Unmounts on SIGTERM, SIGINT and SIGHUP. Where files are open the process ends at once all the same: their readers
-/// get an error.
+/// Unmounts on SIGTERM, SIGINT and SIGHUP. Where files are open, or another mount covers this one, the process ends at
+/// once all the same: readers get an error.
 fn end_on_signals(unmounter: Unmounter) -> Result<(), Error> {
     let failed = |e| Error::io("can't wait for signals", e);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
@@ -64,7 +64,7 @@ fn end_on_signals(unmounter: Unmounter) -> Result<(), Error> {
             match unmounter.unmount() {
                 Ok(true) => {}
                 Ok(false) => {
-                    log::warn!("ended by a signal while files were open: their readers get an error");
+                    log::warn!("ended by a signal while the mount was in use: its readers get an error");
                     std::process::exit(0);
                 }
                 Err(e) => log::error!("{e}"),

@@ -157,15 +157,19 @@ impl Drop for Session {
 impl Unmounter {
     /// Takes the mount away, wherever it is now; detaches it where it is busy.
     ///
-    /// Returns whether the session ends by that at once: not where files are open still. Does nothing where the
-    /// mount is gone already.
+    /// Returns whether the session ends by that at once: not where files are open still, or where another mount
+    /// covers it. Does nothing where the mount is gone already.
     ///
     /// # Errors
     /// What the system or fusermount3 refuses.
     pub fn unmount(&self) -> Result<bool> {
         let mut at_once = true;
         for entry in mountpoint::mounts()?.iter().rev().filter(|entry| entry.device == self.device) {
-            if detach(&entry.target, UnmountFlags::empty()).is_err() {
+            // A path means the topmost mount there: one that covers ours is not ours to take away.
+            if mountpoint::topmost(&entry.target)?.is_none_or(|top| top.device != self.device) {
+                log::warn!("the mount at {} stays: another mount covers it", entry.target.display());
+                at_once = false;
+            } else if detach(&entry.target, UnmountFlags::empty()).is_err() {
                 at_once = false;
                 detach(&entry.target, UnmountFlags::DETACH)?;
             }

@@ -281,7 +281,10 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("path", &self.path).field("access", &self.access).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("path", &self.path)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
     }
 }
 
