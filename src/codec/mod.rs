@@ -67,7 +67,26 @@ impl Encoder {
 }
 
 thread_local! {
+    static ENCODER: RefCell<Option<(Codec, Encoder)>> = const { RefCell::new(None) };
     static INFLATER: RefCell<Inflater> = RefCell::new(Inflater::new());
+}
+
+/// Lends this thread's encoder for `codec`. It is kept: its tables take about a MiB and a while to set up.
+///
+/// Calls may not be nested: an inner one makes an encoder for itself alone.
+pub fn with_encoder<R>(codec: Codec, work: impl FnOnce(&mut Encoder) -> R) -> R {
+    ENCODER.with(|kept| match kept.try_borrow_mut() {
+        Ok(mut kept) => {
+            if kept.as_ref().is_none_or(|(known, _)| *known != codec) {
+                *kept = Some((codec, Encoder::new(codec)));
+            }
+            match &mut *kept {
+                Some((_, encoder)) => work(encoder),
+                None => work(&mut Encoder::new(codec)),
+            }
+        }
+        Err(_) => work(&mut Encoder::new(codec)),
+    })
 }
 
 /// Decodes raw Deflate; `true` where `stored` is valid and gives exactly `dst.len()` bytes.

@@ -10,12 +10,15 @@ use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::{Store, chunks, publish, shards};
-use crate::codec::{Codec, Encoder};
+use crate::codec::{self, Codec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Version};
 
 /// Source bytes that are packed at a time, which bounds what an append of any size holds in memory.
 const PIECE: usize = 64 << 20;
+
+/// Shards that each thread packs of a piece.
+const SHARDS_A_THREAD: usize = 4;
 
 /// What one writer at a time may touch.
 #[derive(Default)]
@@ -318,8 +321,8 @@ impl Appender<'_> {
             self.touch(segment.chunk)?;
         }
         let cost = segments.iter().map(|segment| 2000 + segment.bytes.len() as u64 / 4).sum();
-        let shards = shards::shards_for(segments.len(), cost);
-        shards::for_each_shard(segments, shards, |shard| {
+        let threads = shards::threads_for(segments.len(), cost);
+        shards::for_each_shard(segments, threads, |shard| {
             shard.iter().try_for_each(|segment| {
                 let chunk = store.chunks.get(store.dir.as_ref(), segment.chunk)?;
                 chunk.write(segment.bytes, u64::from(segment.offset))
@@ -503,13 +506,14 @@ impl<'a> Batch<'a> {
             Codec::Flate(_) => bytes * 8,
         };
         let count = piece.len();
-        let shards = shards::shards_for(count, cost);
-        let size = count.div_ceil(shards).max(1);
+        let threads = shards::threads_for(count, cost);
+        // Enough shards to even out the threads' work, few enough that each is one large write.
+        let size = if threads == 1 { count } else { count.div_ceil(threads * SHARDS_A_THREAD) }.max(1);
         let mut packed: Vec<_> = (piece.start..piece.end)
             .step_by(size)
             .map(|start| (start..piece.end.min(start + size), None))
             .collect();
-        let done = shards::for_each_shard(&mut packed, shards, |parts| {
+        let done = shards::for_each_shard(&mut packed, threads, |parts| {
             for (range, shard) in parts {
                 *shard = Some(self.pack_shard(range.clone(), codec));
             }
@@ -530,15 +534,17 @@ impl<'a> Batch<'a> {
             );
             return Shard { bytes: Cow::Borrowed(bytes), locs };
         }
-        let mut encoder = Encoder::new(codec);
         let total: usize = range.clone().map(|i| self.record(i).len()).sum();
         let mut bytes = Vec::with_capacity(total);
-        for record in range.map(|i| self.record(i)) {
-            let start = bytes.len();
-            let compress = if encoder.encode(record, &mut bytes) { Compress::Deflate } else { Compress::Raw };
-            let stored = length(bytes.get(start..).unwrap_or_default());
-            locs.push(unplaced(stored, length(record), compress));
-        }
+        codec::with_encoder(codec, |encoder| {
+            for record in range.map(|i| self.record(i)) {
+                let start = bytes.len();
+                let deflated = encoder.encode(record, &mut bytes);
+                let stored = length(bytes.get(start..).unwrap_or_default());
+                let compress = if deflated { Compress::Deflate } else { Compress::Raw };
+                locs.push(unplaced(stored, length(record), compress));
+            }
+        });
         Shard { bytes: Cow::Owned(bytes), locs }
     }
 }

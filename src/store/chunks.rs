@@ -121,6 +121,14 @@ impl Chunk {
         }
     }
 
+    /// Asks the processor for the byte at `at`, ahead of [`Chunk::copy`].
+    #[inline(always)]
+    pub(super) fn prefetch(&self, at: u64) {
+        if let Some(map) = &self.map {
+            map.prefetch(at);
+        }
+    }
+
     /// The mapping, for replies to the kernel.
     pub(super) fn map(&self) -> Option<&Map> {
         self.map.as_ref()

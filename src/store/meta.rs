@@ -79,11 +79,19 @@ impl Meta {
     }
 
     /// The two words of entry `index`, which the caller has checked against the length.
-    #[inline]
+    #[inline(always)]
     pub(super) fn entry(&self, index: u32) -> Result<[u64; 2]> {
         match self.map.as_ref().map(|map| map.words(entry_at(index))) {
             Some(Ok(words)) => Ok(words),
             _ => self.entry_from_file(index),
+        }
+    }
+
+    /// Asks the processor for entry `index`, ahead of [`Meta::entry`].
+    #[inline(always)]
+    pub(super) fn prefetch(&self, index: u64) {
+        if let Some(map) = &self.map {
+            map.prefetch(HEADER_BYTES as u64 + index.saturating_mul(HEADER_BYTES as u64));
         }
     }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Header, META_BYTES, RecordLoc, Version};
+use crate::format::{Fault, Header, META_BYTES, RecordLoc, Version};
 use crate::storage::{Access, Directory, Disk};
 use append::Writer;
 use chunks::Chunks;
@@ -217,15 +217,16 @@ impl Store {
     }
 
     /// Reads entry `index`, which the caller has checked against the length.
-    #[inline]
+    #[inline(always)]
     fn entry(&self, index: u32, version: Version) -> Result<RecordLoc> {
         let words = self.meta.entry(index)?;
-        RecordLoc::parse(words, version).map_err(|fault| {
-            Error::new(
-                ErrorKind::Damaged,
-                format!("record {index} of {} is damaged: {fault}", self.path.display()),
-            )
-        })
+        RecordLoc::parse(words, version).map_err(|fault| self.damaged(index, &fault))
+    }
+
+    #[cold]
+    fn damaged(&self, index: u32, fault: &Fault) -> Error {
+        let text = format!("record {index} of {} is damaged: {fault}", self.path.display());
+        Error::new(ErrorKind::Damaged, text)
     }
 
     /// Looks at the header and publishes what it says, if it is sound; returns what is published.

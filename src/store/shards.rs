@@ -1,43 +1,56 @@
 //! Work on many records, cut into contiguous shards for all cores.
 //!
-//! Nothing is shared between shards. Small work stays on the calling thread: waking another costs more than it.
+//! Shared: the queue of shards, and the first error, each behind a mutex that is held for a moment. Small work stays on the calling thread: waking another costs more than it.
+
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::Result;
 
 /// Estimated work, in nanoseconds of one core, from which other cores are woken.
 const WORTH_WAKING: u64 = 60_000;
 
-/// How many shards to cut work of `cost` nanoseconds on `items` records into.
-pub(super) fn shards_for(items: usize, cost: u64) -> usize {
+/// Shards that each thread finds, so that the last ones even out what the first ones cost.
+const SHARDS_A_THREAD: usize = 8;
+
+/// How many threads work of `cost` nanoseconds on `items` records is worth.
+pub(super) fn threads_for(items: usize, cost: u64) -> usize {
     if cost < WORTH_WAKING { 1 } else { rayon::current_num_threads().min(items).max(1) }
 }
 
-/// Runs `work` on each contiguous shard of `items`; the caller's thread takes the first one.
+/// Runs `work` on contiguous shards of `items`, on `threads` threads of which the caller's is one.
+///
+/// Each thread takes the next shard when it has done one, so a thread that wakes late, or meets larger records, does
+/// not keep the others waiting.
 ///
 /// # Errors
 /// One of the shards' errors. Shards that are under way then still finish.
 pub(super) fn for_each_shard<T: Send>(
     items: &mut [T],
-    shards: usize,
+    threads: usize,
     work: impl Fn(&mut [T]) -> Result<()> + Sync,
 ) -> Result<()> {
-    if shards <= 1 {
+    if threads <= 1 {
         return work(items);
     }
-    let mut results: Vec<Result<()>> = (0..shards).map(|_| Ok(())).collect();
-    let size = items.len().div_ceil(shards).max(1);
-    let work = &work;
+    let size = items.len().div_ceil(threads * SHARDS_A_THREAD).max(1);
+    let queue = Mutex::new(items.chunks_mut(size));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let failed = Mutex::new(None);
+    let run = || {
+        while let Some(shard) = next() {
+            if let Err(e) = work(shard) {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                return;
+            }
+        }
+    };
     rayon::in_place_scope(|scope| {
-        let mut parts = items.chunks_mut(size).zip(&mut results);
-        let first = parts.next();
-        for (part, result) in parts {
-            scope.spawn(move |_| *result = work(part));
+        for _ in 1..threads {
+            scope.spawn(|_| run());
         }
-        if let Some((part, result)) = first {
-            *result = work(part);
-        }
+        run();
     });
-    results.into_iter().collect()
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
 /// Estimated nanoseconds to read a record of `stored` bytes that decodes to `len`.
