@@ -5,7 +5,7 @@
 //!
 //! | room | knows |
 //! |---|---|
-//! | [`format`] | the two structs on disk and their checks |
+//! | [`mod@format`] | the two structs on disk and their checks |
 //! | [`storage`] | files: read, write, sync, lock, map |
 //! | [`codec`] | raw and Deflate |
 //! | [`store`] | records: append, gather |
@@ -29,6 +29,8 @@
 //! # Ok(())
 //! # }
 //! ```
+
+#![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "test data is small"))]
 
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
 compile_error!("zrfs runs on 64-bit little-endian Linux: the format and the mappings need it");

@@ -2,6 +2,11 @@
 //!
 //! Needs /dev/fuse, and root or fusermount3. Tests run side by side, each in a folder of its own.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "a test that goes wrong should stop"
+)]
 #![cfg(feature = "fuse")]
 
 use std::collections::HashSet;

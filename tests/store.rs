@@ -1,5 +1,11 @@
 //! The store library through its public interface: against a plain list, with hostile bytes, with many threads.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "a test that goes wrong should stop"
+)]
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -18,6 +18,7 @@ const PICTURES: u32 = 20;
 /// Records of the dense store, each a float32 array of this shape.
 const SAMPLES: usize = 1000;
 const SHAPE: [u64; 2] = [16, 16];
+const SAMPLE_LEN: usize = 16 * 16;
 
 /// `zrfs demo`
 pub(super) fn run() -> Outcome {
@@ -133,10 +134,9 @@ fn draw(root: &Path) -> Result<()> {
 fn write_dense(path: &Path) -> Result<()> {
     let store = Store::create(path, Version::V1)?;
     Schema::new("<f4", &SHAPE, "flate")?.write(&store)?;
-    let len: usize = SHAPE.iter().product::<u64>() as usize;
-    let wave = |i: usize| (((i % len) as f32 / 16.0 + (i / len) as f32).sin() * 50.0).round();
-    let bytes: Vec<u8> = (0..SAMPLES * len).flat_map(|i| wave(i).to_le_bytes()).collect();
-    store.append(&bytes, len * 4, Codec::default())?;
+    let wave = |i: usize| (((i % SAMPLE_LEN) as f32 / 16.0 + (i / SAMPLE_LEN) as f32).sin() * 50.0).round();
+    let bytes: Vec<u8> = (0..SAMPLES * SAMPLE_LEN).flat_map(|i| wave(i).to_le_bytes()).collect();
+    store.append(&bytes, SAMPLE_LEN * 4, Codec::default())?;
     store.sync()
 }
 

@@ -101,13 +101,14 @@ pub fn inflate(stored: &[u8], dst: &mut [u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::backend::pure;
     use super::*;
     use proptest::prelude::*;
 
     /// The other backend's decoder, whichever is built in.
     fn inflate_by_flate2(stored: &[u8], len: usize) -> Option<Vec<u8>> {
         let mut out = vec![0; len];
-        backend::pure::Inflater::new().inflate(stored, &mut out).then_some(out)
+        pure::Inflater::new().inflate(stored, &mut out).then_some(out)
     }
 
     proptest! {
@@ -116,7 +117,7 @@ mod tests {
             let record: Vec<u8> = (0..len).map(|i| match seed {
                 0 => 0,
                 1 => (i / 7) as u8,
-                2 => (i * i >> 3) as u8,
+                2 => ((i * i) >> 3) as u8,
                 _ => (i as u32).wrapping_mul(2_654_435_761).rotate_left(9) as u8,
             }).collect();
             let mut out = vec![9];

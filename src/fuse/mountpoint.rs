@@ -104,7 +104,7 @@ impl Mountpoint {
                 }
                 Err(e) if is_dead(&e) => {
                     let path = absolute(path)?;
-                    if !topmost(&path)?.is_some_and(|top| top.fstype == FSTYPE) {
+                    if topmost(&path)?.is_none_or(|top| top.fstype != FSTYPE) {
                         let text =
                             format!("mount point {} is a dead mount of something else", path.display());
                         return Err(Error::io(text, e).with_help("unmount it first"));

@@ -94,21 +94,14 @@ impl Map {
     #[inline(always)]
     pub fn prefetch(&self, at: u64) {
         #[cfg(target_arch = "x86_64")]
-        if at < self.raw.len() as u64 {
+        if let Ok(at) = usize::try_from(at) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let address = self.raw.as_ptr().wrapping_add(at as usize);
+            let address = self.raw.as_ptr().wrapping_add(at);
             // SAFETY: a prefetch reads nothing that the program sees, whatever the address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = at;
-    }
-
-    /// Asks for the pages of a range ahead of their use. Only a hint: failures don't matter.
-    pub fn will_need(&self, at: u64, len: usize) {
-        if let Ok(at) = self.check(at, len) {
-            let _ = self.raw.advise_range(memmap2::Advice::WillNeed, at, len);
-        }
     }
 
     fn check(&self, at: u64, len: usize) -> io::Result<usize> {

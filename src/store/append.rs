@@ -471,8 +471,10 @@ impl<'a> Batch<'a> {
         let found = match self.shape {
             Shape::Equal(len) => self.src.get(i * len..(i + 1) * len),
             Shape::Ragged { offsets, lens } => match (offsets.get(i), lens.get(i)) {
-                // Both fit usize: the sum was checked against the length of a slice.
-                (Some(&at), Some(&len)) => self.src.get(at as usize..at as usize + len as usize),
+                // Cannot overflow: the sum was checked against the length of a slice.
+                (Some(&at), Some(&len)) => {
+                    usize::try_from(at).ok().and_then(|at| self.src.get(at..at + len as usize))
+                }
                 _ => None,
             },
         };

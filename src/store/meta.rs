@@ -105,8 +105,9 @@ impl Meta {
                 format!("record {index} is lost: {} ends before its entry", self.path.display()),
             ));
         }
-        let both = u128::from_le_bytes(bytes);
-        Ok([both as u64, (both >> 64) as u64])
+        let (low, high) = bytes.split_at(HEADER_BYTES / 2);
+        let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        Ok([word(low), word(high)])
     }
 
     /// Writes entries from `first` on; makes room in a trimmed file first.

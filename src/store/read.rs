@@ -178,11 +178,8 @@ impl Store {
         let chunk = self.chunks.get(self.dir.as_ref(), loc.chunk_id).map_err(name_record)?;
         // Looked up each time: behind a cut file's end the mapping has zeros.
         chunk.still_reaches(loc.end()).map_err(name_record)?;
-        if let Some(map) = chunk.map() {
-            map.will_need(at, len);
-            if let Ok(bytes) = map.bytes(at, len) {
-                return Ok(Some(reply(bytes)));
-            }
+        if let Some(Ok(bytes)) = chunk.map().map(|map| map.bytes(at, len)) {
+            return Ok(Some(reply(bytes)));
         }
         with_scratch(len, |scratch| {
             chunk.read(scratch, at).map_err(name_record)?;

@@ -394,7 +394,7 @@ fn clip(offset: u64, size: u64, len: u64) -> Range<u64> {
 }
 
 fn piece(bytes: &[u8], offset: u64, size: u32) -> &[u8] {
-    let range = clip(offset, u64::from(size), bytes.len() as u64);
-    // Both ends are at most the slice's length.
-    bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+    let end = start.saturating_add(size as usize).min(bytes.len());
+    bytes.get(start..end).unwrap_or_default()
 }

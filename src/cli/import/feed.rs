@@ -106,8 +106,9 @@ impl Feed<'_> {
         while left > 0 {
             let n = rows.min(left);
             left -= n;
-            // A batch is about BATCH bytes, a record at most 1 GiB: both fit usize.
-            let (n, len) = (n as usize, record_bytes as usize);
+            let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
+            let n = usize::try_from(n).map_err(too_large)?;
+            let len = usize::try_from(record_bytes).map_err(too_large)?;
             if len == 0 {
                 self.send(Records::Ragged { bytes: Vec::new(), offsets: vec![0; n], lens: vec![0; n] })?;
                 continue;
@@ -122,7 +123,7 @@ impl Feed<'_> {
 
 /// Reads files in parallel, each into its place.
 fn read_batch(batch: &[(&Path, &File)], bytes: u64) -> Result<Records> {
-    let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch is larger than this machine's memory");
+    let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
     let mut buffer = vec![0; usize::try_from(bytes).map_err(too_large)?];
     let (mut offsets, mut lens) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
     let mut jobs = Vec::with_capacity(batch.len());
