@@ -4,6 +4,7 @@
 
 #![allow(
     clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test that goes wrong should stop"
 )]
@@ -458,9 +459,9 @@ fn damage() {
     let cut = store.location(21).unwrap();
     let chunk = File::options().write(true).open(place.store().join("0.zr")).unwrap();
     chunk.set_len(cut.end() - 1).unwrap();
-    for i in 0..40 {
+    for (i, record) in records.iter().enumerate() {
         match store.location(i as u64).unwrap().end() < cut.end() {
-            true => assert_eq!(fs::read(place.record(i)).unwrap(), records[i]),
+            true => assert_eq!(&fs::read(place.record(i)).unwrap(), record),
             false => eio(place.record(i)),
         }
     }
@@ -471,8 +472,11 @@ fn damage() {
     fresh.mount(&[]);
     let meta = File::options().write(true).open(fresh.store().join("meta.zr")).unwrap();
     meta.set_len(16 + 16 * 10).unwrap();
-    for i in 0..40 {
-        if i < 10 { assert_eq!(fs::read(fresh.record(i)).unwrap(), records[i]) } else { eio(fresh.record(i)) }
+    for (i, record) in records.iter().enumerate() {
+        match i < 10 {
+            true => assert_eq!(&fs::read(fresh.record(i)).unwrap(), record),
+            false => eio(fresh.record(i)),
+        }
     }
     assert!(fs::read_to_string(fresh.mnt().join("stats")).is_err() || fresh.mounted(), "the mount lives on");
 }
