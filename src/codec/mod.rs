@@ -101,14 +101,14 @@ pub fn inflate(stored: &[u8], dst: &mut [u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::backend::pure;
+    use super::backend::pure::Inflater as PureInflater;
     use super::*;
     use proptest::prelude::*;
 
     /// The other backend's decoder, whichever is built in.
     fn inflate_by_flate2(stored: &[u8], len: usize) -> Option<Vec<u8>> {
         let mut out = vec![0; len];
-        pure::Inflater::new().inflate(stored, &mut out).then_some(out)
+        PureInflater::new().inflate(stored, &mut out).then_some(out)
     }
 
     proptest! {

@@ -9,6 +9,7 @@
 mod append;
 mod chunks;
 mod meta;
+mod pack;
 mod read;
 mod shards;
 mod stats;
