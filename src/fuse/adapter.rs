@@ -17,6 +17,7 @@ use fuser::{
     Request,
 };
 
+use super::affinity;
 use super::errno::errno;
 use crate::view::{Attributes, Kind, Node, View};
 
@@ -24,6 +25,8 @@ use crate::view::{Attributes, Kind, Node, View};
 const STABLE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Requests that the kernel sends ahead, such as readahead.
 const BACKGROUND: u16 = 64;
+/// A read of at most this many bytes from the start is that of a whole small file.
+const WHOLE_FILE: u32 = 128 << 10;
 /// Block size in statfs and stat. Nothing depends on it.
 const BLOCK: u32 = 4096;
 
@@ -98,7 +101,8 @@ impl Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        affinity::follow(req.pid());
         guarded("lookup", || {
             let found = node(parent)
                 .and_then(|parent| self.view.lookup(parent, name.as_bytes()).map_err(|e| errno(&e)));
@@ -121,7 +125,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        affinity::follow(req.pid());
         guarded("open", || {
             if flags.acc_mode() != OpenAccMode::O_RDONLY {
                 return reply.error(Errno::EROFS);
@@ -154,6 +159,10 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        // A piece of a large file: the kernel reads ahead while the client works on what it has.
+        if offset > 0 || size > WHOLE_FILE {
+            affinity::roam();
+        }
         guarded("read", || {
             let mut reply = Some(reply);
             let send = |bytes: &[u8]| {

@@ -4,6 +4,7 @@
 //! fuser stays inside this room. What it gets wrong is worked round in `session`, which says so where it does.
 
 mod adapter;
+mod affinity;
 mod errno;
 mod mountpoint;
 mod options;

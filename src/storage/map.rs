@@ -137,7 +137,11 @@ mod tests {
     #[test]
     fn behind_the_end_is_an_error_not_a_signal() {
         let (_file, map) = mapped(&[1; 100], 1 << 20);
-        assert!(map.copy_to(&mut [0; 16], 500_000).is_err());
+        // A copy that nobody looks at need not be made.
+        let mut out = [0; 16];
+        let copied = map.copy_to(&mut out, 500_000);
+        std::hint::black_box(out);
+        assert!(copied.is_err());
         let (_file, map) = mapped(&[1; 100], 1 << 20);
         assert!(map.words(8192).is_err());
         assert!(map.words((1 << 20) - 8).is_err());

@@ -12,7 +12,7 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 
 /// One watched range of addresses. A free one has length 0.
 struct Watch {
@@ -51,6 +51,8 @@ impl Guard {
     /// Whether a read of the mapping has faulted. Call it after the read.
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
+        // Neither compiler nor processor may look at the mark before the read is done.
+        fence(Ordering::Acquire);
         self.0.broken.load(Ordering::SeqCst)
     }
 }

@@ -134,6 +134,7 @@ impl Import<'_> {
     /// Adds to a store that is there.
     fn append(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
         let store = Store::open(self.path)?;
+        plan.check_apart(self.path)?;
         plan.check_fits(store.len())?;
         check_schema(&store, plan.schema())?;
         let needed = plan.version_for(store.version());

@@ -141,6 +141,22 @@ impl Plan {
         Err(Error::new(ErrorKind::Full, text).with_help(help))
     }
 
+    /// Checks that no folder holds the store that it is to go into.
+    pub(super) fn check_apart(&self, store: &Path) -> zrfs::Result<()> {
+        let failed = |path: &Path, e| Error::io(format!("can't look at {}", path.display()), e);
+        let store = store.canonicalize().map_err(|e| failed(store, e))?;
+        let Plan::Folders(folders) = self else { return Ok(()) };
+        for folder in folders {
+            let root = folder.root.canonicalize().map_err(|e| failed(&folder.root, e))?;
+            if store.starts_with(&root) {
+                let text =
+                    format!("{} lies in {}: it would be packed into itself", store.display(), root.display());
+                return Err(Error::new(ErrorKind::Unsupported, text).with_help("move it out of the folder"));
+            }
+        }
+        Ok(())
+    }
+
     /// The lowest version, from `at_least` on, that holds every record.
     pub(super) fn version_for(&self, at_least: Version) -> Version {
         let lengths = Version::V1.record_bytes();
