@@ -102,7 +102,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        affinity::follow(req.pid());
+        affinity::looked_up(req.pid());
         guarded("lookup", || {
             let found = node(parent)
                 .and_then(|parent| self.view.lookup(parent, name.as_bytes()).map_err(|e| errno(&e)));
@@ -126,7 +126,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        affinity::follow(req.pid());
+        affinity::opened(req.pid());
         guarded("open", || {
             if flags.acc_mode() != OpenAccMode::O_RDONLY {
                 return reply.error(Errno::EROFS);

@@ -3,9 +3,10 @@
 //! A program that opens file after file waits for each answer, so it and the loop that answers take turns. On two
 //! processors each turn wakes one that has gone to sleep, which costs several times what the request does, most of
 //! all in a virtual machine; on one processor a turn is a switch between two threads. The kernel's scheduler does
-//! not know that they take turns and spreads them out. So a loop that has served one client alone for a while moves to
-//! the processor where that client runs. As soon as another client asks, or a read is long enough to be worth a
-//! processor of its own, the loop may run anywhere again.
+//! not know that they take turns and spreads them out. So a loop that has looked up file after file for one client
+//! alone moves to the processor where that client runs. It may run anywhere again as soon as another client asks, a
+//! read is long enough to be worth a processor of its own, or the files are all known to the kernel: then opening one
+//! is a single short turn, and moving was measured to lose.
 //!
 //! Shared: nothing. Each loop counts for itself.
 
@@ -13,7 +14,8 @@ use std::cell::RefCell;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Requests of one client after which a loop moves, and after which it looks where the client is now.
+/// Look-ups for one client after which a loop moves, and after which it looks where the client is now; opens without
+/// a look-up after which it lets go.
 const LOOK_EVERY: u32 = 64;
 
 /// What a loop knows of its clients.
@@ -21,8 +23,10 @@ struct Loop {
     /// Where it may run: what the process was started with.
     allowed: CpuSet,
     client: u32,
-    /// Requests of that client since another one asked.
+    /// Look-ups for that client since another one asked.
     streak: u32,
+    /// Opens since the last look-up.
+    opens: u32,
     moved: bool,
 }
 
@@ -30,13 +34,11 @@ thread_local! {
     static LOOP: RefCell<Option<Loop>> = const { RefCell::new(None) };
 }
 
-/// Counts a short request of `client`, a thread's number as the kernel tells it.
-pub(super) fn follow(client: u32) {
+/// Counts a look-up for `client`, a thread's number as the kernel tells it.
+pub(super) fn looked_up(client: u32) {
     with_loop(|this| {
-        if this.client != client {
-            this.client = client;
-            this.streak = 0;
-            this.roam();
+        this.opens = 0;
+        if this.meet(client) {
             return;
         }
         this.streak = this.streak.saturating_add(1);
@@ -51,16 +53,36 @@ pub(super) fn follow(client: u32) {
     });
 }
 
+/// Counts an open for `client`.
+pub(super) fn opened(client: u32) {
+    with_loop(|this| {
+        this.opens = this.opens.saturating_add(1);
+        if !this.meet(client) && this.opens > LOOK_EVERY {
+            this.roam();
+        }
+    });
+}
+
 /// Lets the loop run anywhere: what it does next takes long enough to go on beside its client.
 pub(super) fn roam() {
     with_loop(|this| {
-        this.streak = 0;
         this.roam();
     });
 }
 
 impl Loop {
+    /// Notes who asks; `true`, and the loop roams, where it is not who asked before.
+    fn meet(&mut self, client: u32) -> bool {
+        let new = self.client != client;
+        if new {
+            self.client = client;
+            self.roam();
+        }
+        new
+    }
+
     fn roam(&mut self) {
+        self.streak = 0;
         if self.moved {
             self.moved = sched_setaffinity(None, &self.allowed).is_err();
         }
@@ -73,7 +95,7 @@ fn with_loop(work: impl FnOnce(&mut Loop)) {
         if this.is_none()
             && let Ok(allowed) = sched_getaffinity(None)
         {
-            *this = Some(Loop { allowed, client: 0, streak: 0, moved: false });
+            *this = Some(Loop { allowed, client: 0, streak: 0, opens: 0, moved: false });
         }
         if let Some(this) = this {
             work(this);
