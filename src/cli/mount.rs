@@ -5,7 +5,7 @@ use std::path::Path;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zrfs::fuse::{MountOptions, Mountpoint, Session, Unmounter};
+use zrfs::fuse::{Ending, MountOptions, Mountpoint, Session, Unmounter};
 use zrfs::view::View;
 use zrfs::{Error, ErrorKind, Store};
 
@@ -62,8 +62,8 @@ fn end_on_signals(unmounter: Unmounter) -> Result<(), Error> {
         for signal in signals.forever() {
             log::debug!("signal {signal}");
             match unmounter.unmount() {
-                Ok(true) => {}
-                Ok(false) => {
+                Ok(Ending::Now) => {}
+                Ok(Ending::WhenUnused) => {
                     log::warn!("ended by a signal while the mount was in use: its readers get an error");
                     std::process::exit(0);
                 }

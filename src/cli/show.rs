@@ -111,21 +111,13 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
     });
     let mut out = Output::new();
     if json {
-        let mut value = json!({
-            "version": stats.version.number(),
-            "records": stats.records,
-            "live_bytes": stats.live_bytes,
-            "logical_bytes": stats.logical_bytes,
-            "chunk_bytes": stats.chunk_bytes,
-            "reclaimable": stats.reclaimable(),
-            "allocated_bytes": allocated,
-            "damaged": stats.damaged,
-        });
-        if let (Some(schema), Some(map)) = (&schema, value.as_object_mut()) {
-            map.insert("dtype".into(), json!(schema.dtype()));
-            map.insert("shape".into(), json!(schema.shape()));
+        let mut figures = stats.to_json();
+        figures.insert("allocated_bytes".to_owned(), json!(allocated));
+        if let Some(schema) = &schema {
+            figures.insert("dtype".to_owned(), json!(schema.dtype()));
+            figures.insert("shape".to_owned(), json!(schema.shape()));
         }
-        out.line(value)?;
+        out.line(serde_json::Value::Object(figures))?;
     } else {
         out.line(format_args!("store        {}", path.display()))?;
         out.line(format_args!("version      {}", stats.version.number()))?;

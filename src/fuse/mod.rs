@@ -12,7 +12,7 @@ mod session;
 
 pub use mountpoint::{MountEntry, Mountpoint, mounts};
 pub use options::MountOptions;
-pub use session::{Session, Unmounter, unmount};
+pub use session::{Ending, Session, Unmounter, unmount};
 
 /// The type that mounts show in /proc/mounts.
 pub const FSTYPE: &str = "fuse.zrfs";

@@ -45,6 +45,15 @@ pub struct Unmounter {
     device: String,
 }
 
+/// How a mount that was taken away ends its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// At once: nobody used it.
+    Now,
+    /// When the last file is closed, or the mount that covers it is gone; or it has ended already.
+    WhenUnused,
+}
+
 #[derive(Default)]
 struct Stop {
     stopped: Mutex<bool>,
@@ -142,13 +151,13 @@ impl Drop for Session {
             return;
         }
         match self.unmounter.unmount() {
-            Ok(true) => {
+            Ok(Ending::Now) => {
                 if let Err(e) = self.join() {
                     log::warn!("{e}");
                 }
             }
             // Somebody has a file open: the loops serve it until it is closed, and nobody waits here for that.
-            Ok(false) => {}
+            Ok(Ending::WhenUnused) => {}
             Err(e) => log::warn!("{e}"),
         }
     }
@@ -157,24 +166,27 @@ impl Drop for Session {
 impl Unmounter {
     /// Takes the mount away, wherever it is now; detaches it where it is busy.
     ///
-    /// Returns whether the session ends by that at once: not where files are open still, or where another mount
-    /// covers it. Does nothing where the mount is gone already.
+    /// Does nothing where the mount is gone already.
     ///
     /// # Errors
     /// What the system or fusermount3 refuses.
-    pub fn unmount(&self) -> Result<bool> {
-        let mut at_once = true;
+    pub fn unmount(&self) -> Result<Ending> {
+        // A bind mount is a second entry of the same device.
+        let mut endings = Vec::new();
         for entry in mountpoint::mounts()?.iter().rev().filter(|entry| entry.device == self.device) {
             // A path means the topmost mount there: one that covers ours is not ours to take away.
             if mountpoint::topmost(&entry.target)?.is_none_or(|top| top.device != self.device) {
                 log::warn!("the mount at {} stays: another mount covers it", entry.target.display());
-                at_once = false;
-            } else if detach(&entry.target, UnmountFlags::empty()).is_err() {
-                at_once = false;
+                endings.push(Ending::WhenUnused);
+            } else if detach(&entry.target, UnmountFlags::empty()).is_ok() {
+                endings.push(Ending::Now);
+            } else {
                 detach(&entry.target, UnmountFlags::DETACH)?;
+                endings.push(Ending::WhenUnused);
             }
         }
-        Ok(at_once)
+        let all_now = !endings.is_empty() && endings.iter().all(|&ending| ending == Ending::Now);
+        Ok(if all_now { Ending::Now } else { Ending::WhenUnused })
     }
 }
 

@@ -28,6 +28,20 @@ impl Stats {
     pub fn reclaimable(&self) -> u64 {
         self.chunk_bytes.saturating_sub(self.live_bytes)
     }
+
+    /// The figures as commands and mounts tell them.
+    pub fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
+        let figures = [
+            ("version", u64::from(self.version.number())),
+            ("records", self.records),
+            ("live_bytes", self.live_bytes),
+            ("logical_bytes", self.logical_bytes),
+            ("chunk_bytes", self.chunk_bytes),
+            ("reclaimable", self.reclaimable()),
+            ("damaged", self.damaged),
+        ];
+        figures.into_iter().map(|(name, figure)| (name.to_owned(), figure.into())).collect()
+    }
 }
 
 impl Store {

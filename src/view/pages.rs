@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::View;
 use crate::error::Result;
@@ -15,21 +15,14 @@ pub(super) const STATS_BYTES: usize = 1024;
 pub(super) fn stats(view: &View) -> Result<Vec<u8>> {
     let stats = view.store.stats()?;
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let value = json!({
-        "version": stats.version.number(),
-        "records": stats.records,
-        "live_bytes": stats.live_bytes,
-        "logical_bytes": stats.logical_bytes,
-        "chunk_bytes": stats.chunk_bytes,
-        "reclaimable": stats.reclaimable(),
-        "damaged": stats.damaged,
-        "counters": {
-            "reads": load(&view.counters.reads),
-            "bytes": load(&view.counters.bytes),
-            "errors": load(&view.counters.errors),
-        },
+    let mut figures = stats.to_json();
+    let counters = json!({
+        "reads": load(&view.counters.reads),
+        "bytes": load(&view.counters.bytes),
+        "errors": load(&view.counters.errors),
     });
-    let mut page = format!("{value:#}").into_bytes();
+    figures.insert("counters".to_owned(), counters);
+    let mut page = format!("{:#}", Value::Object(figures)).into_bytes();
     page.resize(STATS_BYTES - 1, b' ');
     page.push(b'\n');
     Ok(page)
