@@ -116,7 +116,7 @@ impl Session {
         &self.target
     }
 
-    /// A handle that ends this session.
+    /// A handle that ends it from another thread.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
     }
