@@ -36,6 +36,8 @@ pub enum ErrorKind {
     ReadOnly,
     /// Input that the format or this release does not take.
     Unsupported,
+    /// A buffer does not fit in memory.
+    Memory,
     /// The caller asked to stop.
     Interrupted,
 }

@@ -328,7 +328,7 @@ fn pages_and_stats() {
 
 /// > The size of a file is exact, and its blocks are the size in units of 512 bytes, rounded up.
 /// > Files have mode 0444 and directories 0555; `-o umask=` takes bits away, `-o uid=` and `-o gid=` set the owner.
-/// > The time of a file is the store's last change, and never zero.
+/// > The time of a record is the store's last change before the mount, and stands still; that of directories and stats moves with the store; none is zero.
 /// > The inode number of a record is made of its index, so it is the same in every mount.
 /// > The size of the file system is what the store takes on disk, and none of it is free.
 #[test]
@@ -411,9 +411,10 @@ fn growth() {
     let begin = Instant::now();
     wait_for("the listing shows it", || count() == 4);
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
-    wait_for("the time shows it", || {
-        place.mnt().join("records").metadata().unwrap().modified().unwrap() > before
-    });
+    let time = |path: PathBuf| path.metadata().unwrap().modified().unwrap();
+    wait_for("the time shows it", || time(place.mnt().join("records")) > before);
+    assert!(time(place.mnt().join("stats")) > before);
+    assert_eq!((time(place.record(0)), time(place.record(3))), (before, before));
 }
 
 /// > A damaged record costs that record alone: reading it gives EIO, and a log line names it.
@@ -478,7 +479,9 @@ fn damage() {
             false => eio(fresh.record(i)),
         }
     }
-    assert!(fs::read_to_string(fresh.mnt().join("stats")).is_err() || fresh.mounted(), "the mount lives on");
+    let stats = fs::read_to_string(fresh.mnt().join("stats")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&stats).unwrap()["damaged"], 30);
+    rustix::fs::statvfs(fresh.mnt()).unwrap();
 }
 
 /// > When `zrfs mount` returns the mount answers, and when it fails its message and exit status say so.
@@ -499,6 +502,8 @@ fn mounting() {
     failed(zrfs(&["mount"], &[&place.store(), &place.store().join("meta.zr")]), "not a folder");
     failed(zrfs(&["mount", "-o", "wibble=1"], &[&place.store(), &place.mnt()]), "wibble=1");
     failed(zrfs(&["umount"], &[&place.mnt()]), "no zrfs mount");
+    failed(zrfs(&["mount", "-o", "log=/nowhere/log"], &[&place.store(), &place.mnt()]), "/nowhere/log");
+    assert!(!place.mounted());
     let inside = place.store().join("inside");
     fs::create_dir(&inside).unwrap();
     failed(zrfs(&["mount"], &[&place.store(), &inside]), "lies in the store");
@@ -550,6 +555,9 @@ fn ends() {
 
     place.mount(&[]);
     let file = File::open(place.record(19)).unwrap();
+    // Known to the kernel, which would answer for the dead daemon.
+    assert!(Command::new("stat").arg(place.mnt()).stdout(Stdio::null()).status().unwrap().success());
+    place.mnt().metadata().unwrap();
     place.signal("-KILL");
     wait_for("the daemon is gone", || place.daemons().is_empty());
     assert!(fs::read_dir(place.mnt()).is_err());

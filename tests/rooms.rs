@@ -24,7 +24,8 @@ fn imports(text: &str) -> Vec<String> {
     let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut rooms = Vec::new();
-    for after in code.split("crate::").skip(1) {
+    // `super::super::room` would lead out of a room as well.
+    for after in code.split("crate::").skip(1).chain(code.split("super::super::").skip(1)) {
         let name: String = after.chars().take_while(|&c| is_name(c)).collect();
         rooms.push(name);
     }

@@ -4,6 +4,7 @@
 //! writes its one line, then lets go of the pipes; their end tells the caller's process that the mount serves, or
 //! that it failed and why. Nothing is forked with threads running.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,6 +25,7 @@ pub(super) fn start(args: &MountArgs) -> Outcome {
     let mountpoint = std::path::absolute(&args.mountpoint).map_err(failed)?;
     command.arg("--").arg(&args.store).arg(mountpoint);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    zrfs::storage::keep_from_children();
     let mut child = command.spawn().map_err(failed)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let mut ready = Vec::new();
@@ -61,20 +63,36 @@ pub(super) fn leave_terminal() -> Result<(), Error> {
     rustix::process::setsid().map(drop).map_err(|e| Error::io("can't start a session", e.into()))
 }
 
-/// In the new process, when it serves: lets go of the caller's pipes and working directory. Log lines go to `log` from
-/// here on, or nowhere.
-pub(super) fn let_go(log: Option<&Path>) -> Result<(), Error> {
-    let failed = |what: &Path, e| Error::io(format!("can't open {}", what.display()), e);
-    let null = Path::new("/dev/null");
-    let nothing = std::fs::File::options().read(true).write(true).open(null).map_err(|e| failed(null, e))?;
-    let log = log.map(|path| {
-        std::fs::File::options().append(true).create(true).open(path).map_err(|e| failed(path, e))
-    });
-    let log = log.transpose()?;
-    std::env::set_current_dir("/").map_err(|e| failed(Path::new("/"), e))?;
-    let io = |e: rustix::io::Errno| Error::io("can't let go of standard output", e.into());
-    rustix::stdio::dup2_stdin(&nothing).map_err(io)?;
-    rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nothing)).map_err(io)?;
-    // Last, since its end tells the caller that all is well.
-    rustix::stdio::dup2_stdout(&nothing).map_err(io)
+/// Where the daemon's standard input and output go when it serves, opened before it mounts: a log file that can't be
+/// opened is a failure of the command.
+pub(super) struct Streams {
+    nothing: File,
+    log: File,
+}
+
+impl Streams {
+    /// `log` takes log lines; without it they go nowhere.
+    pub(super) fn open(log: Option<&Path>) -> Result<Streams, Error> {
+        let failed = |path: &Path, e| Error::io(format!("can't open {}", path.display()), e);
+        let null = Path::new("/dev/null");
+        let nothing = File::options().read(true).write(true).open(null).map_err(|e| failed(null, e))?;
+        let log = match log {
+            Some(path) => {
+                File::options().append(true).create(true).open(path).map_err(|e| failed(path, e))?
+            }
+            None => nothing.try_clone().map_err(|e| failed(null, e))?,
+        };
+        Ok(Streams { nothing, log })
+    }
+
+    /// Tells the caller that the mount serves and lets go of its pipes and its working directory.
+    pub(super) fn let_go(&self, ready: &str) -> Result<(), Error> {
+        std::env::set_current_dir("/").map_err(|e| Error::io("can't change to /", e))?;
+        let io = |e: rustix::io::Errno| Error::io("can't let go of standard output", e.into());
+        rustix::stdio::dup2_stdin(&self.nothing).map_err(io)?;
+        rustix::stdio::dup2_stderr(&self.log).map_err(io)?;
+        // Last, since it tells the caller that all is well. Who has gone away meanwhile needs no telling.
+        let _ = writeln!(std::io::stdout(), "{ready}");
+        rustix::stdio::dup2_stdout(&self.nothing).map_err(io)
+    }
 }

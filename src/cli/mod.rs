@@ -14,6 +14,7 @@ mod signals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use zrfs::{Codec, Error};
@@ -211,12 +212,16 @@ pub(crate) fn run() -> ExitCode {
         .format(|line, record| {
             use std::io::Write;
             match record.level() {
-                log::Level::Info => writeln!(line, "zrfs: {}", record.args()),
-                level => writeln!(line, "zrfs: {}: {}", level.as_str().to_lowercase(), record.args()),
+                log::Level::Info => writeln!(line, "zrfs: {}", one_line(record.args())),
+                level => {
+                    writeln!(line, "zrfs: {}: {}", level.as_str().to_lowercase(), one_line(record.args()))
+                }
             }
         })
         .init();
     raise_open_files();
+    // A write past the file size limit then fails with an error instead of ending the process half way.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let outcome = match cli.command {
         Command::Import(args) => import::run(&args),
         Command::Ls(args) => show::ls(&args.store, &args.records, args.json),
@@ -229,11 +234,11 @@ pub(crate) fn run() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(text)) => {
-            eprintln!("zrfs: {text}");
+            eprintln!("zrfs: {}", one_line(text));
             ExitCode::from(2)
         }
         Err(Failure::Failed(e)) => {
-            eprintln!("zrfs: {e}");
+            eprintln!("zrfs: {}", one_line(e));
             ExitCode::FAILURE
         }
         Err(Failure::Told) => ExitCode::FAILURE,
@@ -243,6 +248,13 @@ pub(crate) fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A message on one line, whatever characters the names in it have.
+fn one_line(text: impl std::fmt::Display) -> String {
+    let text = text.to_string();
+    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
+    text.chars().map(escaped).collect()
 }
 
 /// A store opens up to 4096 chunk files; shells often allow 1024.

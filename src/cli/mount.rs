@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -11,6 +12,9 @@ use zrfs::{Error, ErrorKind, Store};
 
 use super::{MountArgs, Outcome, daemon};
 
+/// How long after its unmount a session has to end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// `zrfs mount`
 pub(super) fn mount(args: &MountArgs) -> Outcome {
     let mut options = MountOptions::default();
@@ -18,18 +22,20 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
     if !args.foreground && !args.detached {
         return daemon::start(args);
     }
-    if args.detached {
+    let streams = if args.detached {
         daemon::leave_terminal()?;
-    }
+        Some(daemon::Streams::open(options.log.as_deref())?)
+    } else {
+        None
+    };
     let session = start(&args.store, &args.mountpoint, &options)?;
     end_on_signals(session.unmounter())?;
-    let len = session.records();
-    let ready =
-        format!("{} is mounted at {}: {len} records", args.store.display(), session.target().display());
-    // Who started us may be gone already; the mount serves all the same.
-    let _ = writeln!(std::io::stdout(), "{ready}");
-    if args.detached {
-        daemon::let_go(options.log.as_deref())?;
+    let (store, target, len) = (args.store.display(), session.target().display(), session.records());
+    let ready = format!("{store} is mounted at {target}: {len} records");
+    match streams {
+        Some(streams) => streams.let_go(&ready)?,
+        // A closed standard output does not end a mount that serves.
+        None => drop(writeln!(std::io::stdout(), "{ready}")),
     }
     session.wait()?;
     Ok(())
@@ -37,10 +43,13 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
 
 /// Mounts `store` at `mountpoint` and serves it.
 pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<Session, Error> {
-    let no_store = |e| Error::io(format!("no store at {}", store.display()), e);
-    let path = store.canonicalize().map_err(no_store)?;
+    let opened = Store::open_read_only(store)?;
+    // By its full path, as it is shown in /proc/mounts.
+    let path =
+        store.canonicalize().map_err(|e| Error::io(format!("can't look at {}", store.display()), e))?;
+    drop(opened);
     let store = Store::open_read_only(&path)?;
-    if let Err(e) = store.check_frontier() {
+    if let Err(e) = store.check_header() {
         log::warn!("{e}");
     }
     let target = Mountpoint::prepare(mountpoint, &path)?;
@@ -62,7 +71,13 @@ fn end_on_signals(unmounter: Unmounter) -> Result<(), Error> {
         for signal in signals.forever() {
             log::debug!("signal {signal}");
             match unmounter.unmount() {
-                Ok(Ending::Now) => {}
+                Ok(Ending::Now) => {
+                    // The process ends with the main thread, at once: unless a copy of the mount lives on in another
+                    // mount namespace.
+                    std::thread::sleep(GRACE);
+                    log::warn!("ended by a signal while another mount namespace used the mount");
+                    std::process::exit(0);
+                }
                 Ok(Ending::WhenUnused) => {
                     log::warn!("ended by a signal while the mount was in use: its readers get an error");
                     std::process::exit(0);

@@ -6,10 +6,11 @@ use std::path::Path;
 use indicatif::HumanBytes;
 use serde_json::json;
 use zrfs::dataset::Schema;
+use zrfs::store::resize;
 use zrfs::{Error, Store};
 
 use super::output::Output;
-use super::{Failure, Outcome, records};
+use super::{Failure, Outcome, one_line, records};
 
 /// Decoded bytes that `cat` gathers at a time.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -78,15 +79,16 @@ impl Batch {
 
     /// Writes the records out and empties the batch; notes the bad ones.
     fn write(&mut self, store: &Store, out: &mut Output, bad: &mut Bad) -> Outcome {
-        // As many bytes as records that are in memory one after another.
-        self.buffer.resize(usize::try_from(self.bytes).unwrap_or(usize::MAX), 0);
-        if store.gather_ragged(&self.indices, &mut self.buffer, &self.offsets).is_ok() {
+        let room = resize(&mut self.buffer, usize::try_from(self.bytes).unwrap_or(usize::MAX));
+        if room.is_ok() && store.gather_ragged(&self.indices, &mut self.buffer, &self.offsets).is_ok() {
             out.write(&self.buffer)?;
         } else {
             // At least one is bad: the others still come out.
             for (&index, &len) in self.indices.iter().zip(&self.lens) {
-                let mut record = vec![0; len as usize];
-                match store.gather(&[index], &mut record, len as usize) {
+                let mut record = Vec::new();
+                let read = resize(&mut record, len as usize)
+                    .and_then(|()| store.gather(&[index], &mut record, len as usize));
+                match read {
                     Ok(()) => out.write(&record)?,
                     Err(e) => bad.push(index, e),
                 }
@@ -123,7 +125,7 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
         out.line(format_args!("version      {}", stats.version.number()))?;
         out.line(format_args!("records      {}", stats.records))?;
         if let Some(schema) = &schema {
-            out.line(format_args!("each         {} {:?}", schema.dtype(), schema.shape()))?;
+            out.line(format_args!("each         dtype {}, shape {:?}", schema.dtype(), schema.shape()))?;
         }
         out.line(format_args!("decoded      {}", HumanBytes(stats.logical_bytes)))?;
         out.line(format_args!("stored       {}", HumanBytes(stats.live_bytes)))?;
@@ -134,7 +136,7 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
         }
     }
     out.finish()?;
-    store.check_frontier()?;
+    store.check_header()?;
     Ok(())
 }
 
@@ -173,7 +175,7 @@ impl Bad {
             let dots = if self.others.len() > Self::LISTED { " …" } else { "" };
             line += &format!("; and {count} more: {}{dots}", names.collect::<Vec<_>>().join(" "));
         }
-        eprintln!("{line}");
+        eprintln!("{}", one_line(line));
         Err(Failure::Told)
     }
 }

@@ -8,6 +8,7 @@ use npyz::{DType, NpyHeader, Order};
 
 use super::Schema;
 use crate::error::{Error, ErrorKind, Result};
+use crate::storage::open_regular;
 
 /// Longest header that is read, in bytes. NumPy's own limit is 10,000.
 const MAX_HEADER: u64 = 64 << 10;
@@ -31,7 +32,7 @@ impl NpyFile {
     /// structured and big-endian dtypes. [`ErrorKind::Damaged`] where it is no .npy file or is cut short.
     pub fn open(path: &Path, codec: &str) -> Result<NpyFile> {
         let place = path.display().to_string();
-        let mut file = File::open(path).map_err(|e| Error::io(format!("can't open {place}"), e))?;
+        let mut file = open_regular(path).map_err(|e| Error::io(format!("can't open {place}"), e))?;
         let header = read_header(&mut file).map_err(|e| e.within(&place))?;
         let (records, schema) = check(&header, codec).map_err(|e| e.within(&place))?;
         let io = |e| Error::io(format!("can't read {place}"), e);
@@ -69,7 +70,7 @@ impl NpyFile {
 /// Reads a header; leaves the file at its data.
 fn read_header(file: &mut File) -> Result<NpyHeader> {
     let io = |e| Error::io("can't be read", e);
-    let not_npy = |why: &str| Error::new(ErrorKind::Damaged, format!("is not a .npy file: {why}"));
+    let not_npy = |why: &str| Error::new(ErrorKind::Damaged, format!("not a .npy file: {why}"));
     // The header's own length, up to 4 GiB, is checked before anything is allocated for it.
     let mut head = [0; 12];
     file.read_exact(&mut head).map_err(|_| not_npy("it is too short"))?;
@@ -106,16 +107,19 @@ fn check(header: &NpyHeader, codec: &str) -> Result<(u64, Schema)> {
     let unsupported =
         |text: &str, help: &str| Err(Error::new(ErrorKind::Unsupported, text).with_help(help.to_owned()));
     let DType::Plain(dtype) = header.dtype() else {
-        return unsupported("has a structured dtype", "save each field as an array of its own");
+        return unsupported("structured dtypes are not supported", "save each field as an array of its own");
     };
     if header.uses_pickled_array() {
-        return unsupported("holds Python objects", "convert it to a number type first");
+        return unsupported("Python objects are not supported", "convert it to a number type first");
     }
     if header.order() == Order::Fortran && header.shape().len() > 1 {
-        return unsupported("is in Fortran order", "save it again after np.ascontiguousarray");
+        return unsupported("Fortran order is not supported", "save it again after np.ascontiguousarray");
     }
     let Some((&records, shape)) = header.shape().split_first() else {
-        return unsupported("has rank 0", "a store holds one record for each index of the first axis");
+        return unsupported(
+            "an array of rank 0 is not supported",
+            "a store holds one record for each index of the first axis",
+        );
     };
     Ok((records, Schema::new(&dtype.to_string(), shape, codec)?))
 }

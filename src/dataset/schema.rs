@@ -117,26 +117,30 @@ impl Schema {
 
 /// Bytes of one item of a dtype that a store may hold: bool, signed, unsigned, float, complex.
 fn item_size(dtype: &str) -> Result<u64> {
-    let refuse = |why: &str| {
+    let refuse = |why: &str, help: &str| {
         let text = format!("dtype {dtype} is not supported: {why}");
-        Err(Error::new(ErrorKind::Unsupported, text).with_help("convert the array to a number type first"))
+        Err(Error::new(ErrorKind::Unsupported, text).with_help(help.to_owned()))
     };
+    let to_number = "convert the array to a number type first";
     let mut chars = dtype.chars();
     let (order, kind) = (chars.next(), chars.next());
-    let Ok(size) = chars.as_str().parse::<u64>() else { return refuse("it is no plain number") };
+    // parse takes a sign; NumPy's strings have none.
+    let digits = chars.as_str();
+    let size = digits.parse::<u64>().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
+    let Some(size) = size else { return refuse("it is no plain number", to_number) };
     let fits = match kind {
         Some('b') => size == 1,
         Some('i' | 'u') => matches!(size, 1 | 2 | 4 | 8),
         Some('f') => matches!(size, 2 | 4 | 8 | 16),
         Some('c') => matches!(size, 8 | 16 | 32),
-        _ => return refuse("it is no number or bool"),
+        _ => return refuse("it is no number or bool", to_number),
     };
     match order {
-        _ if !fits => refuse("no number has that size"),
+        _ if !fits => refuse("no number has that size", to_number),
         Some('<') => Ok(size),
         Some('|') if size == 1 => Ok(size),
-        Some('>') => refuse("it is big-endian"),
-        _ => refuse("its byte order is not known"),
+        Some('>') => refuse("it is big-endian", "save it again after a.astype(a.dtype.newbyteorder('<'))"),
+        _ => refuse("its byte order is not known", to_number),
     }
 }
 
@@ -166,6 +170,7 @@ mod tests {
             r#"{"format": "loaderx-zrecord", "dtype": "|O", "shape": []}"#,
             r#"{"format": "loaderx-zrecord", "dtype": ">f4", "shape": []}"#,
             r#"{"format": "loaderx-zrecord", "dtype": "é", "shape": []}"#,
+            r#"{"format": "loaderx-zrecord", "dtype": "<f+4", "shape": []}"#,
         ] {
             assert!(Schema::from_json(text.as_bytes()).is_err(), "{text}");
         }

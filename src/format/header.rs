@@ -53,12 +53,12 @@ impl Header {
         Header { version, tail_chunk: 0, tail_offset: 0, length: 0 }
     }
 
-    /// Decodes and checks a header that came from a meta.zr of `meta_bytes` bytes.
+    /// Decodes and checks a header. Whether its file has room for `length` entries is [`Header::check_room`]'s to say.
     ///
     /// # Errors
     /// The first field that contradicts the format. `version` is the field for versions of other releases
     /// and for a store in which delete, compact or repair has not finished.
-    pub fn parse(bytes: &[u8; HEADER_BYTES], meta_bytes: u64) -> Result<Header, Fault> {
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Header, Fault> {
         let [m0, m1, m2, m3, v0, v1, c0, c1, o0, o1, o2, o3, l0, l1, l2, l3] = *bytes;
         if [m0, m1, m2, m3] != MAGIC {
             return Err(Fault::new("magic", "is not ZREC"));
@@ -77,17 +77,11 @@ impl Header {
             tail_offset: u32::from_le_bytes([o0, o1, o2, o3]),
             length: u32::from_le_bytes([l0, l1, l2, l3]),
         };
-        // Bounds every index, and with the next check every read of the table.
+        // Bounds every index and so every offset in the table.
         if header.length > MAX_RECORDS {
             return Err(Fault::new(
                 "length",
                 format!("is {}; a store holds at most {MAX_RECORDS} records", header.length),
-            ));
-        }
-        if entry_at(header.length) > meta_bytes {
-            return Err(Fault::new(
-                "length",
-                format!("is {}, but a file of {meta_bytes} bytes has no room for them", header.length),
             ));
         }
         if header.tail_chunk >= MAX_CHUNKS {
@@ -97,6 +91,19 @@ impl Header {
             ));
         }
         Ok(header)
+    }
+
+    /// Checks that a meta.zr of `meta_bytes` bytes has room for every entry. Where it has not, the records whose entries
+    /// are gone are lost.
+    ///
+    /// # Errors
+    /// The field `length`.
+    pub fn check_room(&self, meta_bytes: u64) -> Result<(), Fault> {
+        if entry_at(self.length) <= meta_bytes {
+            return Ok(());
+        }
+        let text = format!("is {}, but a file of {meta_bytes} bytes has no room for them", self.length);
+        Err(Fault::new("length", text))
     }
 
     /// The header's bytes.
@@ -113,29 +120,30 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::META_BYTES;
 
     #[test]
     fn bytes_are_those_of_loaderx() {
         let header = Header { version: Version::V1, tail_chunk: 0x0102, tail_offset: 0x0304_0506, length: 7 };
         let bytes = header.to_bytes();
         assert_eq!(&bytes, b"ZREC\x01\x00\x02\x01\x06\x05\x04\x03\x07\x00\x00\x00");
-        assert_eq!(Header::parse(&bytes, META_BYTES), Ok(header));
+        assert_eq!(Header::parse(&bytes), Ok(header));
     }
 
     #[test]
     fn each_bad_field_is_named() {
         let good = Header { version: Version::V2, tail_chunk: 0, tail_offset: 9, length: 3 }.to_bytes();
-        let field = |at: usize, value: u8, meta_bytes: u64| {
+        let field = |at: usize, value: u8| {
             let mut bytes = good;
             bytes[at] = value;
-            Header::parse(&bytes, meta_bytes).unwrap_err().field
+            Header::parse(&bytes).unwrap_err().field
         };
-        assert_eq!(field(0, b'z', META_BYTES), "magic");
-        assert_eq!(field(4, 3, META_BYTES), "version");
-        assert_eq!(field(5, 0x80, META_BYTES), "version");
-        assert_eq!(field(7, 0x10, META_BYTES), "tail_chunk");
-        assert_eq!(field(15, 2, META_BYTES), "length");
-        assert_eq!(field(12, 4, entry_at(3)), "length");
+        assert_eq!(field(0, b'z'), "magic");
+        assert_eq!(field(4, 3), "version");
+        assert_eq!(field(5, 0x80), "version");
+        assert_eq!(field(7, 0x10), "tail_chunk");
+        assert_eq!(field(15, 2), "length");
+        let header = Header::parse(&good).unwrap();
+        assert_eq!(header.check_room(entry_at(3)), Ok(()));
+        assert_eq!(header.check_room(entry_at(3) - 1).unwrap_err().field, "length");
     }
 }

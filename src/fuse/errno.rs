@@ -20,6 +20,7 @@ pub(super) fn errno(e: &Error) -> Errno {
         ErrorKind::Busy => Errno::EBUSY,
         ErrorKind::ReadOnly => Errno::EROFS,
         ErrorKind::Unsupported => Errno::ENOTSUP,
+        ErrorKind::Memory => Errno::ENOMEM,
         ErrorKind::Interrupted => Errno::EINTR,
     }
 }

@@ -86,7 +86,9 @@ impl Mountpoint {
     pub fn prepare(path: &Path, source: &Path) -> Result<Mountpoint> {
         // More than one dead mount can lie on top of another.
         for _ in 0..16 {
-            match std::fs::metadata(path) {
+            // The kernel may answer a stat of a dead mount from memory; statfs always asks the daemon.
+            let looked = rustix::fs::statfs(path).map_err(io::Error::from);
+            match looked.and_then(|_| std::fs::metadata(path)) {
                 Ok(meta) if !meta.is_dir() => {
                     let text = format!("mount point {} is not a folder", path.display());
                     return Err(Error::new(ErrorKind::Unsupported, text));
@@ -96,9 +98,19 @@ impl Mountpoint {
                         .canonicalize()
                         .map_err(|e| Error::io(format!("mount point {}", path.display()), e))?;
                     let top = topmost(&path)?;
-                    if top.is_some_and(|top| top.fstype == FSTYPE && top.source == source.as_os_str()) {
+                    if top
+                        .as_ref()
+                        .is_some_and(|top| top.fstype == FSTYPE && top.source == source.as_os_str())
+                    {
                         let text = format!("{} is mounted at {} already", source.display(), path.display());
                         return Err(Error::new(ErrorKind::Exists, text));
+                    }
+                    if let Some(top) = top.filter(|top| top.fstype == FSTYPE) {
+                        log::warn!(
+                            "the mount of {} at {} is covered from now on",
+                            top.source.display(),
+                            path.display()
+                        );
                     }
                     return Ok(Mountpoint { path });
                 }
@@ -153,12 +165,10 @@ impl Mountpoint {
                     .with_help("load it with `modprobe fuse`, or pass the device into the container")
             })?;
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-        let mut data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", connection.as_raw_fd());
+        let fd = connection.as_raw_fd();
+        let mut data = format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},default_permissions");
         if options.allow_other || options.allow_root {
             data.push_str(",allow_other");
-        }
-        if options.default_permissions {
-            data.push_str(",default_permissions");
         }
         let mut flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
         flags.set(MountFlags::NOEXEC, options.noexec);
@@ -172,13 +182,11 @@ impl Mountpoint {
 
     /// fusermount3, which is installed to mount for users: it sends the connection over a socket.
     fn attach_by_fusermount(&self, source: &OsStr, options: &MountOptions) -> Result<OwnedFd> {
-        let mut list = OsString::from("ro,nodev,nosuid,subtype=zrfs,fsname=");
+        let mut list = OsString::from("ro,nodev,nosuid,default_permissions,subtype=zrfs,fsname=");
         list.push(escape_commas(source));
-        for (on, name) in [
-            (options.allow_other || options.allow_root, ",allow_other"),
-            (options.default_permissions, ",default_permissions"),
-            (options.noexec, ",noexec"),
-        ] {
+        for (on, name) in
+            [(options.allow_other || options.allow_root, ",allow_other"), (options.noexec, ",noexec")]
+        {
             if on {
                 list.push(name);
             }
@@ -204,7 +212,9 @@ impl Mountpoint {
                 let error =
                     Error::new(ErrorKind::Io, format!("can't mount at {}: {said}", self.path.display()));
                 Err(if said.contains("user_allow_other") {
-                    error.with_help("ask for the line user_allow_other in /etc/fuse.conf")
+                    error.with_help("ask root for the line user_allow_other in /etc/fuse.conf")
+                } else if said.contains("/dev/fuse") {
+                    error.with_help("ask root to open it to users (chmod 666 /dev/fuse), or mount as root")
                 } else {
                     error
                 })

@@ -12,8 +12,6 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Root may read, too.
     pub allow_root: bool,
-    /// The kernel checks permission bits.
-    pub default_permissions: bool,
     /// Files can't be executed.
     pub noexec: bool,
     /// Owner of every file; `None`: the user who mounts.
@@ -87,7 +85,8 @@ impl MountOptions {
         match (name, value) {
             ("allow_other", None) => self.allow_other = true,
             ("allow_root", None) => self.allow_root = true,
-            ("default_permissions", None) => self.default_permissions = true,
+            // Always on: a mode that nobody enforces would be a lie.
+            ("default_permissions", None) => {}
             ("noexec", None) => self.noexec = true,
             ("uid", Some(value)) => self.uid = Some(number(option, value, 10, 0, u64::from(u32::MAX) - 1)?),
             ("gid", Some(value)) => self.gid = Some(number(option, value, 10, 0, u64::from(u32::MAX) - 1)?),
@@ -101,7 +100,10 @@ impl MountOptions {
                 let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
                 let sound = (1..=200).contains(&value.len()) && value.chars().all(plain);
                 if !sound || value.starts_with('.') || value.ends_with('.') {
-                    return Err(bad(option, "is no extension; an example is ext=jpg"));
+                    return Err(bad(
+                        option,
+                        "is no extension: letters and digits, without the first dot, as in ext=jpg",
+                    ));
                 }
                 self.ext = Some(value.to_owned());
             }
@@ -125,7 +127,8 @@ impl MountOptions {
             ext: self.ext.clone(),
             uid: self.uid.unwrap_or(uid),
             gid: self.gid.unwrap_or(gid),
-            umask: self.umask,
+            // The kernel knows no allow_root, and answers others from memory what root has asked: modes keep them out.
+            umask: if self.allow_root { self.umask | 0o077 } else { self.umask },
             cache: self.cache.unwrap_or(ViewOptions::DEFAULT_CACHE),
         }
     }

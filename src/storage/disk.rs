@@ -4,13 +4,31 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 
 use super::{Access, Attributes, Directory, Map, StorageFile, lock};
+
+/// Opens the regular file at `path` for reading; never waits, on a FIFO for example.
+///
+/// # Errors
+/// The system's, and [`io::ErrorKind::InvalidInput`] for what is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    regular(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+fn regular(file: OwnedFd) -> io::Result<File> {
+    let file = File::from(file);
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"))
+}
 
 /// A folder on a real file system.
 pub struct Disk(OwnedFd);
@@ -34,11 +52,7 @@ impl Directory for Disk {
         };
         // NONBLOCK: a FIFO in the file's place must not make us wait for its other end.
         let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = File::from(rustix::fs::openat(&self.0, name, flags, Mode::empty())?);
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
-        }
-        Ok(Arc::new(DiskFile(file)))
+        Ok(Arc::new(DiskFile(regular(rustix::fs::openat(&self.0, name, flags, Mode::empty())?)?)))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
@@ -81,12 +95,23 @@ impl StorageFile for DiskFile {
     }
 
     fn attributes(&self) -> io::Result<Attributes> {
-        let meta = self.0.metadata()?;
-        Ok(Attributes { len: meta.len(), allocated: meta.blocks() * 512, modified: meta.modified()? })
+        let stat = rustix::fs::fstat(&self.0)?;
+        let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+        let since = Duration::new(seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
+        Ok(Attributes {
+            len: u64::try_from(stat.st_size).unwrap_or(0),
+            allocated: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
+            modified: SystemTime::UNIX_EPOCH + since,
+        })
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+
+    fn free(&self, at: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(rustix::fs::fallocate(&self.0, flags, at, len)?)
     }
 
     fn sync(&self) -> io::Result<()> {

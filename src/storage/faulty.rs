@@ -120,6 +120,10 @@ impl StorageFile for FaultyFile {
         self.script.change(Op::SetLen { file: self.name.clone(), len }, || self.file.set_len(len))
     }
 
+    fn free(&self, at: u64, len: u64) -> io::Result<()> {
+        self.file.free(at, len)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.script.change(Op::Sync(self.name.clone()), || self.file.sync())
     }

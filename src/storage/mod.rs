@@ -3,10 +3,12 @@
 //! [`Directory`] and [`StorageFile`] are the seam between the store and the disk: [`Disk`] is the real thing, and
 //! a twin for tests counts, records and fails what goes through it.
 //!
-//! This is the one room with `unsafe`, for three things that the standard library has no safe call for: reading
-//! mapped files (`map`), the signal that a read behind the end of a mapped file raises (`sigbus`), and locks that
-//! belong to an open file (`lock`). Each use says why it is sound.
+//! This is the one room with `unsafe`, for what the standard library has no safe call for: reading mapped files
+//! (`map`), the signal that a read behind the end of a mapped file raises (`sigbus`), locks that belong to an open
+//! file (`lock`), and what children inherit (`descriptors`). Each use says why it is sound.
 
+#[allow(unsafe_code, reason = "close_range has no safe call")]
+mod descriptors;
 mod disk;
 #[cfg(test)]
 pub(crate) mod faulty;
@@ -17,7 +19,8 @@ mod map;
 #[allow(unsafe_code, reason = "a signal handler")]
 mod sigbus;
 
-pub use disk::Disk;
+pub use descriptors::keep_from_children;
+pub use disk::{Disk, open_regular};
 pub use map::Map;
 
 use std::io;
@@ -66,6 +69,8 @@ pub trait StorageFile: Send + Sync {
     fn attributes(&self) -> io::Result<Attributes>;
     /// Cuts or extends the file to `len` bytes; what is new reads as zeros and takes no disk.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Gives the disk of a range back; it reads as zeros then, and the size stays.
+    fn free(&self, at: u64, len: u64) -> io::Result<()>;
     /// Makes contents and size durable.
     fn sync(&self) -> io::Result<()>;
     /// Maps the first `len` bytes, which may lie past the end of the file as it is now.

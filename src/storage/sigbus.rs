@@ -6,8 +6,8 @@
 //! read; a marked mapping gives errors, never bytes. Faults elsewhere go to whatever handled SIGBUS before.
 //!
 //! Shared: a list of watches that only grows at its head, walked by the handler without a lock; its nodes are
-//! reused, never freed. Everything the handler does is async-signal-safe: atomic loads and stores, `mmap`,
-//! `sigaction`.
+//! reused, never freed. Everything the handler does is async-signal-safe: atomic loads and stores, `mmap`, `signal`,
+//! `raise`.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -105,7 +105,7 @@ fn install() -> Option<libc::sigaction> {
     }
 }
 
-extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler of SIGBUS.
     let address = unsafe { (*info).si_addr() } as usize;
     let mut node = HEAD.load(Ordering::SeqCst).cast_const();
@@ -118,17 +118,36 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
         }
         node = watch.next;
     }
-    // Not ours: the fault happens again at once, under the handler that was there before.
-    // SAFETY: `PREVIOUS` holds what sigaction itself returned; without one the default action ends the process.
-    unsafe {
-        match PREVIOUS.get() {
-            Some(Some(previous)) => libc::sigaction(signal, ptr::from_ref(previous), ptr::null_mut()),
-            _ => {
-                libc::signal(signal, libc::SIG_DFL);
-                0
+    pass_on(signal, info, context);
+}
+
+/// Gives a fault that is not ours to whatever handled SIGBUS before. Our handler stays where that one returns, since it
+/// may have mended the fault.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = PREVIOUS.get().and_then(Option::as_ref);
+    // SAFETY: as in `on_sigbus`. A code above 0 means a fault, others that somebody has sent the signal.
+    let sent = unsafe { (*info).si_code } <= 0;
+    match previous {
+        Some(previous) if !sent && !matches!(previous.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) => {
+            // SAFETY: sigaction told that this is a handler, and its flags which of the two signatures it has.
+            unsafe {
+                if previous.sa_flags & libc::SA_SIGINFO != 0 {
+                    type Informed = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+                    std::mem::transmute::<usize, Informed>(previous.sa_sigaction)(signal, info, context);
+                } else {
+                    std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(previous.sa_sigaction)(signal);
+                }
             }
         }
-    };
+        // The default action ends the process: when the fault happens again, or by the signal sent again.
+        // SAFETY: both calls are async-signal-safe.
+        _ => unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            if sent {
+                libc::raise(signal);
+            }
+        },
+    }
 }
 
 /// Marks the mapping and puts a page of zeros at the faulting address.

@@ -94,20 +94,21 @@ impl Store {
         let first_piece = pieces.next();
         let rest: Vec<_> = pieces.collect();
         // Packed before the lock is taken, so that several threads pack at the same time.
-        let packed = first_piece.map(|piece| batch.pack(piece, codec));
+        let packed = first_piece.map(|piece| batch.pack(piece, codec)).transpose()?;
         let mut appender = self.appender()?;
         if let Some(packed) = packed {
             appender.place(packed)?;
         }
         for piece in rest {
-            appender.place(batch.pack(piece, codec))?;
+            appender.place(batch.pack(piece, codec)?)?;
         }
         appender.commit()
     }
 
     /// Starts an append of many batches that become visible together.
     ///
-    /// Other appends, of this process's threads, wait meanwhile. The first one after the store has changed checks
+    /// Other appends and [`Store::sync`] wait until it is committed or dropped: on the thread that holds one they would
+    /// never return. The first one after the store has changed checks
     /// that the frontier lies behind every record: tens of milliseconds for 2^24 records.
     ///
     /// # Errors
@@ -124,7 +125,7 @@ impl Store {
             .with_help("open it again and check it"));
         }
         self.meta.lock_for_append()?;
-        let ready = self.meta.header().and_then(|header| {
+        let ready = self.meta.whole_header().and_then(|header| {
             if writer.checked != Some(header) {
                 self.frontier_in_chunk(&header)?;
                 self.check_no_record_behind_frontier(&header)?;
@@ -228,7 +229,7 @@ impl Appender<'_> {
     }
 
     fn append_batch(&mut self, batch: &Batch<'_>, codec: Codec) -> Result<()> {
-        batch.pieces().try_for_each(|piece| self.place(batch.pack(piece, codec)))
+        batch.pieces().try_for_each(|piece| self.place(batch.pack(piece, codec)?))
     }
 
     /// Records that the store will hold after the commit.
@@ -336,8 +337,9 @@ impl Appender<'_> {
     /// Gives the disk back what was written and not committed. Failing at it loses space, not data.
     fn roll_back(&mut self) {
         for &(id, len) in &self.touched {
-            let cut = self.store.chunks.get(self.store.dir.as_ref(), id).and_then(|chunk| chunk.set_len(len));
-            if let Err(e) = cut {
+            let frontier = if id == self.before.tail_chunk { u64::from(self.before.tail_offset) } else { 0 };
+            let chunk = self.store.chunks.get(self.store.dir.as_ref(), id);
+            if let Err(e) = chunk.and_then(|chunk| chunk.take_back(frontier, len)) {
                 log::warn!("{e}; the space of an append that failed stays taken until the next append");
             }
         }

@@ -138,9 +138,17 @@ impl Chunk {
         self.file.write_at(bytes, at).map_err(|e| self.io("write", e))
     }
 
-    pub(super) fn set_len(&self, len: u64) -> Result<()> {
-        self.file.set_len(len).map_err(|e| self.io("cut", e))?;
-        self.current_len().map(drop)
+    /// Takes back what was written from `frontier` on, since the file had `len` bytes. A file that was longer than
+    /// the frontier then (loaderx makes them 4 GiB long at once) keeps its size and loses the blocks.
+    pub(super) fn take_back(&self, frontier: u64, len: u64) -> Result<()> {
+        if frontier < len {
+            self.file.free(frontier, len - frontier).map_err(|e| self.io("free space in", e))?;
+        }
+        if self.current_len()? > len {
+            self.file.set_len(len).map_err(|e| self.io("cut", e))?;
+            self.current_len()?;
+        }
+        Ok(())
     }
 
     pub(super) fn sync(&self) -> Result<()> {

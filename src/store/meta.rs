@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{HEADER_BYTES, Header, META_BYTES, entry_at};
+use crate::format::{Fault, HEADER_BYTES, Header, META_BYTES, entry_at};
 use crate::storage::{Access, Directory, Map, StorageFile};
 
 /// Name of the file.
@@ -36,13 +36,23 @@ impl Meta {
         })?;
         let map = file.map(META_BYTES).ok();
         let meta = Meta { path: path.join(NAME), file, map };
-        let header = meta.header()?;
+        // A reader goes on with what a cut table still has.
+        let header = match access {
+            Access::Read => meta.header()?,
+            Access::Write => meta.whole_header()?,
+        };
         Ok((meta, header))
+    }
+
+    /// The header, and the certainty that the table has every entry that it promises.
+    pub(super) fn whole_header(&self) -> Result<Header> {
+        let header = self.header()?;
+        header.check_room(self.len()?).map_err(|fault| self.fault(&fault))?;
+        Ok(header)
     }
 
     /// The header, read from the file and checked.
     pub(super) fn header(&self) -> Result<Header> {
-        let len = self.file.attributes().map_err(|e| self.io("read", e))?.len;
         let mut bytes = [0; HEADER_BYTES];
         let n = self.file.read_at(&mut bytes, 0).map_err(|e| self.io("read", e))?;
         if n < HEADER_BYTES {
@@ -54,14 +64,32 @@ impl Meta {
                 ),
             ));
         }
-        Header::parse(&bytes, len).map_err(|fault| {
-            let kind = match fault.field {
-                "magic" => ErrorKind::NotAStore,
-                "version" => ErrorKind::Version,
-                _ => ErrorKind::Damaged,
-            };
-            Error::new(kind, format!("{}: the header's {fault}", self.path.display()))
-        })
+        Header::parse(&bytes).map_err(|fault| self.fault(&fault))
+    }
+
+    fn fault(&self, fault: &Fault) -> Error {
+        let kind = match fault.field {
+            "magic" => ErrorKind::NotAStore,
+            "version" => ErrorKind::Version,
+            _ => ErrorKind::Damaged,
+        };
+        Error::new(kind, format!("{}: the header's {fault}", self.path.display()))
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.len)
+    }
+
+    /// Checks that the file still reaches behind entry `index`. Call it after reading entries: those of a file that was
+    /// cut read as zeros to the end of its last page, and some zeros are sound.
+    pub(super) fn still_reaches(&self, index: u32) -> Result<()> {
+        if self.len()? >= entry_at(index.saturating_add(1)) { Ok(()) } else { Err(self.lost(index)) }
+    }
+
+    #[cold]
+    fn lost(&self, index: u32) -> Error {
+        let text = format!("record {index} is lost: {} ends before its entry", self.path.display());
+        Error::new(ErrorKind::Damaged, text)
     }
 
     /// The header, where it is sound and its version or length differ from what `published` holds.
@@ -72,10 +100,9 @@ impl Meta {
         };
         // A mapped look costs nanoseconds; only a change is worth the system calls of a full check.
         if seen == Some(published) {
-            None
-        } else {
-            self.header().ok().filter(|h| super::publish(h) != published)
+            return None;
         }
+        self.whole_header().ok().filter(|header| super::publish(header) != published)
     }
 
     /// The two words of entry `index`, which the caller has checked against the length.
@@ -100,10 +127,7 @@ impl Meta {
         let mut bytes = [0; HEADER_BYTES];
         let n = self.file.read_at(&mut bytes, entry_at(index)).map_err(|e| self.io("read", e))?;
         if n < HEADER_BYTES {
-            return Err(Error::new(
-                ErrorKind::Damaged,
-                format!("record {index} is lost: {} ends before its entry", self.path.display()),
-            ));
+            return Err(self.lost(index));
         }
         let (low, high) = bytes.split_at(HEADER_BYTES / 2);
         let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
@@ -112,7 +136,7 @@ impl Meta {
 
     /// Writes entries from `first` on; makes room in a trimmed file first.
     pub(super) fn write_entries(&self, first: u32, bytes: &[u8]) -> Result<()> {
-        if self.file.attributes().map_err(|e| self.io("read", e))?.len < META_BYTES {
+        if self.len()? < META_BYTES {
             self.file.set_len(META_BYTES).map_err(|e| self.io("grow", e))?;
         }
         self.file.write_at(bytes, entry_at(first)).map_err(|e| self.io("write", e))

@@ -17,6 +17,7 @@ mod stats;
 mod tests;
 
 pub use append::Appender;
+pub use read::resize;
 pub use stats::Stats;
 
 use std::io;
@@ -89,7 +90,7 @@ impl Store {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::NotAStore`], [`ErrorKind::Version`] or [`ErrorKind::Damaged`] (a header
-    /// that contradicts the format or the size of meta.zr), and what the system refuses.
+    /// that contradicts the format or promises more entries than meta.zr has), and what the system refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Store> {
         Store::open_on_disk(path.as_ref(), Access::Write)
     }
@@ -97,7 +98,7 @@ impl Store {
     /// Opens a store for reading. Creates and writes nothing, now or later.
     ///
     /// # Errors
-    /// As for [`Store::open`].
+    /// As for [`Store::open`]; where meta.zr is too short only the records whose entries are gone are lost.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Store> {
         Store::open_on_disk(path.as_ref(), Access::Read)
     }
@@ -161,6 +162,8 @@ impl Store {
 
     /// Makes all that was appended so far durable: chunk data, then table and header, then the folder.
     ///
+    /// Waits while an [`Appender`] lives: on the thread that holds one it would never return, so commit first.
+    ///
     /// # Errors
     /// The first refusal of the system. After one the store takes no more appends: what the system has dropped is
     /// not known, so open the store again and check it.
@@ -185,7 +188,9 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::OutOfRange`]; [`ErrorKind::Damaged`] with the field that contradicts the format.
     pub fn location(&self, index: u64) -> Result<RecordLoc> {
-        self.locate(index, self.published_for(Some(index)))
+        let loc = self.locate(index, self.published_for(Some(index)))?;
+        self.table_reaches(Some(index))?;
+        Ok(loc)
     }
 
     /// Reads the file `name` beside the store's own, at most `most` bytes of it; `None` where there is none.
@@ -253,13 +258,13 @@ impl Store {
         }
     }
 
-    /// Compares the header's frontier with the chunk that it lies in. Reading needs no such check: each record is held
-    /// against its chunk when it is read.
+    /// Compares what the header says with the files: whether the table has room for `length` entries, and the chunk of
+    /// the frontier reaches to it. Reading needs no such check: each record is looked at when it is read.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] where the chunk is missing or shorter than the header says.
-    pub fn check_frontier(&self) -> Result<()> {
-        self.frontier_in_chunk(&self.meta.header()?)
+    /// [`ErrorKind::Damaged`] with the field that promises more than there is.
+    pub fn check_header(&self) -> Result<()> {
+        self.frontier_in_chunk(&self.meta.whole_header()?)
     }
 
     fn frontier_in_chunk(&self, header: &Header) -> Result<()> {

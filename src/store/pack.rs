@@ -109,7 +109,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Compresses the records of `piece` on all cores into shards, each as it will lie in a chunk.
-    pub(super) fn pack(&self, piece: std::ops::Range<usize>, codec: Codec) -> Vec<Shard<'a>> {
+    pub(super) fn pack(&self, piece: std::ops::Range<usize>, codec: Codec) -> Result<Vec<Shard<'a>>> {
         let bytes: u64 = piece.clone().map(|i| self.record(i).len() as u64).sum();
         let cost = match codec {
             Codec::Raw => bytes / 8,
@@ -123,17 +123,16 @@ impl<'a> Batch<'a> {
             .step_by(size)
             .map(|start| (start..piece.end.min(start + size), None))
             .collect();
-        let done = shards::for_each_shard(&mut packed, threads, |parts| {
+        shards::for_each_shard(&mut packed, threads, |parts| {
             for (range, shard) in parts {
-                *shard = Some(self.pack_shard(range.clone(), codec));
+                *shard = Some(self.pack_shard(range.clone(), codec)?);
             }
             Ok(())
-        });
-        debug_assert!(done.is_ok(), "packing does not fail");
-        packed.into_iter().filter_map(|(_, shard)| shard).collect()
+        })?;
+        Ok(packed.into_iter().filter_map(|(_, shard)| shard).collect())
     }
 
-    fn pack_shard(&self, range: std::ops::Range<usize>, codec: Codec) -> Shard<'a> {
+    fn pack_shard(&self, range: std::ops::Range<usize>, codec: Codec) -> Result<Shard<'a>> {
         let mut locs = Vec::with_capacity(range.len());
         // Lengths were checked against the version's, which fit.
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -142,10 +141,13 @@ impl<'a> Batch<'a> {
             locs.extend(
                 range.map(|i| unplaced(length(self.record(i)), length(self.record(i)), Compress::Raw)),
             );
-            return Shard { bytes: Cow::Borrowed(bytes), locs };
+            return Ok(Shard { bytes: Cow::Borrowed(bytes), locs });
         }
         let total: usize = range.clone().map(|i| self.record(i).len()).sum();
-        let mut bytes = Vec::with_capacity(total);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(total).map_err(|_| {
+            Error::new(ErrorKind::Memory, format!("there is no memory to pack {total} bytes"))
+        })?;
         codec::with_encoder(codec, |encoder| {
             for record in range.map(|i| self.record(i)) {
                 let start = bytes.len();
@@ -155,7 +157,7 @@ impl<'a> Batch<'a> {
                 locs.push(unplaced(stored, length(record), compress));
             }
         });
-        Shard { bytes: Cow::Owned(bytes), locs }
+        Ok(Shard { bytes: Cow::Owned(bytes), locs })
     }
 }
 

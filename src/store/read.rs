@@ -59,7 +59,8 @@ impl Store {
     /// # }
     /// ```
     pub fn gather(&self, indices: &[u64], dst: &mut [u8], stride: usize) -> Result<()> {
-        let published = self.published_for(indices.iter().copied().max());
+        let highest = indices.iter().copied().max();
+        let published = self.published_for(highest);
         let room = dst.len();
         let mut rest = dst;
         let mut jobs = Vec::with_capacity(indices.len());
@@ -68,7 +69,7 @@ impl Store {
             self.prefetch_entry(indices, i);
             let loc = self.locate(index, published)?;
             let len = loc.logic_length as usize;
-            if len > stride && indices.len() > 1 {
+            if len > stride {
                 return Err(Error::new(
                     ErrorKind::Geometry,
                     format!("record {index} has {len} bytes, the stride is {stride}"),
@@ -84,6 +85,7 @@ impl Store {
             cost += shards::read_cost(loc.phys_length, loc.logic_length);
             jobs.push(Job { index, loc, dst: slot });
         }
+        self.table_reaches(highest)?;
         self.run(&mut jobs, cost)
     }
 
@@ -97,7 +99,8 @@ impl Store {
         if indices.len() != offsets.len() {
             return geometry(format!("{} indices, but {} offsets", indices.len(), offsets.len()));
         }
-        let published = self.published_for(indices.iter().copied().max());
+        let highest = indices.iter().copied().max();
+        let published = self.published_for(highest);
         let mut placed = Vec::with_capacity(indices.len());
         let mut cost = 0;
         for (i, (&index, &offset)) in indices.iter().zip(offsets).enumerate() {
@@ -106,6 +109,7 @@ impl Store {
             cost += shards::read_cost(loc.phys_length, loc.logic_length);
             placed.push((offset, index, loc));
         }
+        self.table_reaches(highest)?;
         // In order of their places, so that the destination can be cut into disjoint slices.
         placed.sort_by_key(|&(offset, _, loc)| (offset, loc.logic_length));
         let room = dst.len();
@@ -144,11 +148,12 @@ impl Store {
                 format!("{} indices, but room for {} lengths", indices.len(), out.len()),
             ));
         }
-        let published = self.published_for(indices.iter().copied().max());
+        let highest = indices.iter().copied().max();
+        let published = self.published_for(highest);
         for (&index, out) in indices.iter().zip(out) {
             *out = self.locate(index, published)?.logic_length;
         }
-        Ok(())
+        self.table_reaches(highest)
     }
 
     /// Hands the bytes `range` of a raw record to `reply`, straight from the mapped chunk where there is one.
@@ -208,6 +213,15 @@ impl Store {
         match highest {
             Some(index) if index >= u64::from(length_of(published)) => self.refresh(),
             _ => published,
+        }
+    }
+
+    /// Checks, after entries up to `highest` were read, that the table was that long.
+    #[inline]
+    pub(super) fn table_reaches(&self, highest: Option<u64>) -> Result<()> {
+        match highest.map(u32::try_from) {
+            Some(Ok(index)) => self.meta.still_reaches(index),
+            _ => Ok(()),
         }
     }
 
@@ -282,11 +296,25 @@ impl Store {
     }
 }
 
+/// Makes `buffer` `len` bytes long, new ones zero. For lengths that a store told: a hostile one may tell of more than
+/// there is memory.
+///
+/// # Errors
+/// [`ErrorKind::Memory`] where it does not fit.
+pub fn resize(buffer: &mut Vec<u8>, len: usize) -> Result<()> {
+    buffer.try_reserve_exact(len.saturating_sub(buffer.len())).map_err(|_| {
+        Error::new(ErrorKind::Memory, format!("there is no memory for {len} bytes"))
+            .with_help("records are decoded as a whole")
+    })?;
+    buffer.resize(len, 0);
+    Ok(())
+}
+
 /// Lends `len` bytes of the thread's scratch, contents unspecified.
-fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+fn with_scratch<R>(len: usize, work: impl FnOnce(&mut [u8]) -> Result<R>) -> Result<R> {
     STORED.with_borrow_mut(|scratch| {
         if scratch.len() < len {
-            scratch.resize(len, 0);
+            resize(scratch, len)?;
         }
         let result = work(scratch.get_mut(..len).unwrap_or_default());
         if scratch.len() > KEPT {

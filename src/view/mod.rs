@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 use crate::dataset::Schema;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, RecordLoc};
-use crate::store::Store;
+use crate::store::{self, Store};
 use decoded::Decoded;
 
 /// How a mount shows a store.
@@ -94,6 +94,8 @@ pub struct View {
     ext: String,
     options: ViewOptions,
     readme: String,
+    /// The store's time of change when it was mounted: that of every record, so that it stands still.
+    mounted: SystemTime,
     /// The store's time of change, in nanoseconds since 1970: looked up now and then, not for each file.
     modified: AtomicI64,
     counters: Counters,
@@ -139,9 +141,10 @@ impl View {
             Some(schema) if ext == "npy" => schema.npy_header(),
             _ => Vec::new(),
         };
-        let view = View {
+        let mut view = View {
             schema: schema.filter(|_| !head.is_empty()),
             readme: pages::readme(&store, &ext),
+            mounted: SystemTime::UNIX_EPOCH,
             modified: AtomicI64::new(0),
             decoded: Decoded::new(options.cache),
             store,
@@ -153,6 +156,7 @@ impl View {
             next_handle: AtomicU64::new(1),
         };
         view.refresh_modified()?;
+        view.mounted = view.modified();
         Ok(view)
     }
 
@@ -190,8 +194,9 @@ impl View {
                 (Kind::File, self.head.len() as u64 + u64::from(loc.logic_length), 1, true)
             }
         };
+        let modified = if let Node::Record(_) = node { self.mounted } else { self.modified() };
         let mode = if kind == Kind::Directory { 0o555 } else { 0o444 } & !self.options.umask;
-        Ok(Attributes { node, kind, size, mode, links, modified: self.modified(), stable })
+        Ok(Attributes { node, kind, size, mode, links, modified, stable })
     }
 
     /// Opens a file for reading; gives the handle that [`View::read`] and [`View::release`] take.
@@ -347,7 +352,8 @@ impl View {
         let bytes = match self.decoded.get(index, loc) {
             Some(bytes) => bytes,
             None => {
-                let mut bytes = vec![0; len];
+                let mut bytes = Vec::new();
+                store::resize(&mut bytes, len)?;
                 self.store.gather(&[u64::from(index)], &mut bytes, len)?;
                 let bytes = Arc::new(bytes);
                 // The last piece is not asked for again: the kernel has its page.
@@ -397,4 +403,35 @@ fn piece(bytes: &[u8], offset: u64, size: u32) -> &[u8] {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     let end = start.saturating_add(size as usize).min(bytes.len());
     bytes.get(start..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Codec;
+    use crate::format::Version;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn a_large_record_is_decoded_once_for_all_its_pieces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.zr");
+        let record: Vec<u8> = (0..1_000_000).map(|i| (i / 9) as u8).collect();
+        let store = Store::create(&path, Version::V1).unwrap();
+        store.append(&record, record.len(), Codec::default()).unwrap();
+        let options = ViewOptions { ext: None, uid: 0, gid: 0, umask: 0, cache: ViewOptions::DEFAULT_CACHE };
+        let view = View::new(Store::open_read_only(&path).unwrap(), options).unwrap();
+        let piece = |at: usize| {
+            let mut seen = Vec::new();
+            view.read(Node::Record(0), 0, at as u64, 100_000, |bytes| seen.extend_from_slice(bytes))
+                .map(|()| seen)
+        };
+        assert_eq!(piece(0).unwrap(), record[..100_000]);
+        // What is on disk decodes no more; the other pieces come from memory.
+        let chunk = std::fs::File::options().write(true).open(path.join("0.zr")).unwrap();
+        chunk.write_all_at(&[0xff; 1000], 0).unwrap();
+        for at in (100_000..1_000_000).step_by(100_000) {
+            assert_eq!(piece(at).unwrap(), record[at..at + 100_000]);
+        }
+    }
 }

@@ -34,8 +34,8 @@ pub(super) fn readme(store: &Store, ext: &str) -> String {
         "This is the record store {store} as files, mounted by zrfs. Nothing here can be written.
 
 records/   every record by its index: records/00000000.{ext} is the first one.
-           Eight digits, then the extension. Sizes are exact; reads give the
-           decoded bytes; a damaged record gives an I/O error, never wrong bytes.
+           Eight digits, then the extension. Sizes are exact, reads give the
+           decoded bytes; a record that is found damaged gives an I/O error.
            Records that are appended to the store show up within a second.
 stats      JSON: records, live_bytes (stored size of all records), logical_bytes
            (their decoded size), chunk_bytes (space used in the chunk files),
@@ -44,7 +44,7 @@ stats      JSON: records, live_bytes (stored size of all records), logical_bytes
            Fixed when the file is opened, padded with spaces.
 README     this page.
 
-Copy them all:   cp records/* /somewhere/
+Copy them all:   cp -r records /somewhere/
 Unmount:         zrfs umount MOUNTPOINT
 ",
         store = store.path().display(),

@@ -3,13 +3,14 @@
 //! One thread reads batch after batch, the files of one in parallel, and hands each over through a channel of one
 //! place: so at most three batches are in memory, each of about [`BATCH`] bytes or one larger record.
 
-use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use zrfs::dataset::NpyFile;
+use zrfs::storage::open_regular;
+use zrfs::store::resize;
 use zrfs::{Error, ErrorKind, Result};
 
 use super::folder::File;
@@ -113,7 +114,8 @@ impl Feed<'_> {
                 self.send(Records::Ragged { bytes: Vec::new(), offsets: vec![0; n], lens: vec![0; n] })?;
                 continue;
             }
-            let mut bytes = vec![0; n * len];
+            let mut bytes = Vec::new();
+            resize(&mut bytes, n * len)?;
             npy.read_exact(&mut bytes).map_err(|e| Error::io(format!("can't read {}", path.display()), e))?;
             self.send(Records::Equal { bytes, len })?;
         }
@@ -124,7 +126,8 @@ impl Feed<'_> {
 /// Reads files in parallel, each into its place.
 fn read_batch(batch: &[(&Path, &File)], bytes: u64) -> Result<Records> {
     let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
-    let mut buffer = vec![0; usize::try_from(bytes).map_err(too_large)?];
+    let mut buffer = Vec::new();
+    resize(&mut buffer, usize::try_from(bytes).map_err(too_large)?)?;
     let (mut offsets, mut lens) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
     let mut jobs = Vec::with_capacity(batch.len());
     let (mut rest, mut at) = (buffer.as_mut_slice(), 0);
@@ -149,7 +152,7 @@ fn read_file(path: &Path, slot: &mut [u8]) -> Result<()> {
         let text = format!("{} has changed its size since it was looked at", path.display());
         Error::new(ErrorKind::Io, text).with_help("import again when nothing writes there")
     };
-    let mut file = fs::File::open(path).map_err(failed)?;
+    let mut file = open_regular(path).map_err(failed)?;
     match file.read_exact(slot) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Err(changed()),

@@ -1,11 +1,13 @@
 //! A folder as a source: which files, in which order.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use walkdir::WalkDir;
+use zrfs::storage::open_regular;
 use zrfs::{Error, ErrorKind, Result};
 
 use super::order::python_order;
@@ -67,9 +69,22 @@ impl Folder {
     /// What can't be looked at, with its path: an unreadable folder, a link to nothing, a link that leads back to a
     /// folder above it. Leaving such a file out would shift the records behind it.
     pub(super) fn walk(root: &Path, only: Option<&Only>) -> Result<Folder> {
+        if is_store(root) {
+            let text = format!("{} is a store, not a folder of samples", root.display());
+            return Err(Error::new(ErrorKind::Unsupported, text).with_help("copy the folder itself instead"));
+        }
         let mut folder = Folder { root: root.to_path_buf(), files: Vec::new(), special: 0 };
         for entry in WalkDir::new(root).follow_links(true).min_depth(1) {
-            let entry = entry.map_err(|e| walk_error(root, &e))?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                // A link to nothing that is not picked is no concern.
+                Err(e)
+                    if dangling(root, &e).is_some_and(|path| only.is_some_and(|only| !only.picks(path))) =>
+                {
+                    continue;
+                }
+                Err(e) => return Err(walk_error(root, &e)),
+            };
             let path = entry.path().strip_prefix(root).unwrap_or(entry.path());
             if entry.file_type().is_dir() || !only.is_none_or(|only| only.picks(path)) {
                 continue;
@@ -88,6 +103,11 @@ impl Folder {
                 .then_with(|| python_order(a.name, b.name))
         });
         Ok(folder)
+    }
+
+    /// Whether all files are arrays, which the user may have meant to become dense records.
+    pub(super) fn holds_only_arrays(&self) -> bool {
+        self.files.iter().all(|file| file.path.extension().is_some_and(|ext| ext == "npy"))
     }
 
     /// How many files ImageFolder would leave out: those at the top and those whose suffix is no image's. `None` where
@@ -117,6 +137,19 @@ fn place(path: &Path) -> Place<'_> {
         directory,
         name: path.file_name().map(OsStr::as_bytes).unwrap_or_default(),
     }
+}
+
+/// Whether a folder holds a store's table.
+fn is_store(root: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = open_regular(&root.join("meta.zr")).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"ZREC"
+}
+
+/// The path below `root` of a link to nothing, where that is the error.
+fn dangling<'e>(root: &Path, e: &'e walkdir::Error) -> Option<&'e Path> {
+    let missing = e.io_error().is_some_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+    e.path().filter(|_| missing)?.strip_prefix(root).ok()
 }
 
 fn walk_error(root: &Path, e: &walkdir::Error) -> Error {

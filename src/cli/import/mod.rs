@@ -65,7 +65,7 @@ pub(super) struct Done {
     bytes: u64,
     total: u64,
     stored: u64,
-    version: Version,
+    became_v2: bool,
     notes: Vec<String>,
 }
 
@@ -87,18 +87,22 @@ impl Import<'_> {
             return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
         }
         let partial = partial(self.path)?;
-        if taken(&partial) {
-            let text =
-                format!("{} is in the way: an import was killed, or is still running", partial.display());
-            let help = format!("where none is running, remove it: rm -r {}", partial.display());
-            return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
-        }
         plan.check_fits(0)?;
         let version = plan.version_for(Version::V1);
         if self.v1 && version > Version::V1 {
-            plan.tell_oversized();
+            plan.tell_oversized("without --v1 the store becomes version 2");
             return Err(Failure::Told);
         }
+        // Made here or refused: what another import has made is not ours to fill, nor to remove.
+        std::fs::create_dir(&partial).map_err(|e| {
+            let name = partial.display();
+            if e.kind() != std::io::ErrorKind::AlreadyExists {
+                return Error::io(format!("can't create {name}"), e);
+            }
+            let text = format!("{name} is in the way: an import was killed, or is still running");
+            Error::new(ErrorKind::Exists, text)
+                .with_help(format!("where none is running, remove it: rm -r {name}"))
+        })?;
         let done = self.fill(&partial, version, plan);
         if done.is_err() {
             // Half a store is of no use to anybody; what can't be removed is named at the next import.
@@ -138,8 +142,13 @@ impl Import<'_> {
         plan.check_fits(store.len())?;
         check_schema(&store, plan.schema())?;
         let needed = plan.version_for(store.version());
-        if needed > store.version() && !self.large {
-            plan.tell_oversized();
+        let beyond_v1 = plan.version_for(Version::V1) > Version::V1;
+        if (needed > store.version() && !self.large) || (self.v1 && beyond_v1) {
+            plan.tell_oversized(if self.v1 {
+                "leave out --v1"
+            } else {
+                "--large changes the store to version 2"
+            });
             return Err(Failure::Told);
         }
         let done = self.pour(&store, plan)?;
@@ -149,7 +158,7 @@ impl Import<'_> {
 
     /// Appends everything that the plan names.
     fn pour(&self, store: &Store, plan: &Plan) -> Result<Done> {
-        let before = store.stats()?.live_bytes;
+        let before = store.stats()?;
         let mut appender = store.appender()?;
         appender.set_version(plan.version_for(store.version()));
         let bar = progress::bytes("importing", plan.bytes());
@@ -167,8 +176,9 @@ impl Import<'_> {
             records: total - first,
             bytes: plan.bytes(),
             total,
-            stored: store.stats()?.live_bytes.saturating_sub(before),
-            version: store.version(),
+            stored: store.stats()?.live_bytes.saturating_sub(before.live_bytes),
+            became_v2: store.version() == Version::V2
+                && (before.version == Version::V1 || before.records == 0),
             notes: plan.notes(),
         })
     }
@@ -194,7 +204,7 @@ impl Done {
             HumanBytes(self.bytes),
             HumanBytes(self.stored),
         ))?;
-        if self.version == Version::V2 {
+        if self.became_v2 {
             out.line("The store has format version 2, since a record is empty or over 1 MiB: loaderx 0.5.0 refuses it.")?;
         }
         for note in &self.notes {

@@ -6,7 +6,7 @@ use zrfs::dataset::{NpyFile, Schema};
 use zrfs::format::MAX_RECORDS;
 use zrfs::{Codec, Error, ErrorKind, Version};
 
-use super::super::Failure;
+use super::super::{Failure, one_line};
 use super::folder::{File, Folder, Only};
 
 /// How many names a message lists before it says how many more there are.
@@ -28,7 +28,7 @@ impl Plan {
                 .map_err(|e| Error::io(format!("can't look at {}", source.display()), e))?;
             if meta.is_dir() {
                 folders.push(Folder::walk(source, only)?);
-            } else if source.extension().is_some_and(|ext| ext == "npy") {
+            } else if source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("npy")) {
                 arrays.push(source.clone());
             } else {
                 let text = format!("{} is neither a folder nor a .npy file", source.display());
@@ -168,21 +168,13 @@ impl Plan {
         if all_fit { at_least } else { Version::V2 }
     }
 
-    /// Lists what version 1 does not hold.
-    pub(super) fn tell_oversized(&self) {
-        if let Plan::Arrays(_, schema, _) = self {
-            eprintln!(
-                "zrfs: records of {} bytes do not fit: version 1 holds 1 to 1048576 bytes a record; --append --large \
-                 changes a store to version 2",
-                schema.record_bytes()
-            );
-            return;
+    /// Lists what version 1 does not hold; `help` says what to do.
+    pub(super) fn tell_oversized(&self, help: &str) {
+        let why = format!("do not fit: version 1 holds 1 to 1048576 bytes a record; {help}");
+        match self {
+            Plan::Arrays(_, schema, _) => eprintln!("zrfs: records of {} bytes {why}", schema.record_bytes()),
+            Plan::Folders(_) => self.tell(u64::from(*Version::V1.record_bytes().end()), &why),
         }
-        self.tell(
-            u64::from(*Version::V1.record_bytes().end()),
-            "do not fit: version 1 holds 1 to 1048576 bytes a record; leave out --v1 for a new store, add --large to \
-             --append",
-        );
     }
 
     fn tell(&self, most: u64, why: &str) {
@@ -190,7 +182,7 @@ impl Plan {
         let bad: Vec<_> = self.files().filter(|(_, file)| too_large(file)).collect();
         eprintln!("zrfs: {} of {} files {why}:", bad.len(), self.records());
         for (root, file) in bad.iter().take(LISTED) {
-            eprintln!("  {} ({} bytes)", root.join(&file.path).display(), file.size);
+            eprintln!("  {} ({} bytes)", one_line(root.join(&file.path).display()), file.size);
         }
         if bad.len() > LISTED {
             eprintln!("  and {} more", bad.len() - LISTED);
@@ -206,12 +198,21 @@ impl Plan {
             match folder.skipped_by_image_folder() {
                 None | Some(0) => {}
                 Some(n) => notes.push(format!(
-                    "{n} files of {name} are no images in a class folder: ImageFolder skips them, so its numbers differ \
-                     (--only '*.png' would pick one kind)."
+                    "{n} of the files in {name} are not images in a class folder. ImageFolder skips them, so its numbers \
+                     differ (--only '*.png' would pick one kind)."
                 )),
             }
+            if folder.holds_only_arrays() {
+                notes.push(format!(
+                    "All files in {name} are .npy files. Each is a record as it is; a dense store comes from one .npy \
+                     file that holds all samples."
+                ));
+            }
             if folder.special > 0 {
-                notes.push(format!("{} sockets, pipes or devices of {name} were left out.", folder.special));
+                notes.push(format!(
+                    "Left out of {name}, as no files: {} (sockets, pipes, devices).",
+                    folder.special
+                ));
             }
         }
         notes
