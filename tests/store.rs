@@ -14,10 +14,10 @@ use proptest::prelude::*;
 use zrfs::{Codec, ErrorKind, Store, Version};
 
 fn read(store: &Store, index: u64) -> zrfs::Result<Vec<u8>> {
+    let record = store.read(index)?;
     let mut len = [0];
     store.lengths(&[index], &mut len)?;
-    let mut record = vec![0; len[0] as usize];
-    store.gather(&[index], &mut record, len[0] as usize)?;
+    assert_eq!(record.len(), len[0] as usize);
     Ok(record)
 }
 

@@ -147,7 +147,7 @@ struct StatsArgs {
   zrfs mount photos.zr /mnt/photos -o ext=jpg,allow_other
   zrfs mount -f photos.zr /mnt/photos
 
-Options (-o): allow_other, allow_root, default_permissions, noexec, uid=N, gid=N, umask=OCTAL,
+Options (-o): allow_other, allow_root, noexec, uid=N, gid=N, umask=OCTAL,
   ext=NAME (extension in records/), threads=N, cache=MiB (decoded records), log=FILE; and what
   mount(8) and fstab pass on: ro, nofail, _netdev, user, noauto, x-…")]
 struct MountArgs {

@@ -63,7 +63,6 @@ pub(super) fn cat(path: &Path, words: &[String]) -> Outcome {
 #[derive(Default)]
 struct Batch {
     indices: Vec<u64>,
-    lens: Vec<u32>,
     offsets: Vec<u64>,
     bytes: u64,
     buffer: Vec<u8>,
@@ -72,7 +71,6 @@ struct Batch {
 impl Batch {
     fn push(&mut self, index: u64, len: u32) {
         self.indices.push(index);
-        self.lens.push(len);
         self.offsets.push(self.bytes);
         self.bytes += u64::from(len);
     }
@@ -84,18 +82,14 @@ impl Batch {
             out.write(&self.buffer)?;
         } else {
             // At least one is bad: the others still come out.
-            for (&index, &len) in self.indices.iter().zip(&self.lens) {
-                let mut record = Vec::new();
-                let read = resize(&mut record, len as usize)
-                    .and_then(|()| store.gather(&[index], &mut record, len as usize));
-                match read {
-                    Ok(()) => out.write(&record)?,
+            for &index in &self.indices {
+                match store.read(index) {
+                    Ok(record) => out.write(&record)?,
                     Err(e) => bad.push(index, e),
                 }
             }
         }
         self.indices.clear();
-        self.lens.clear();
         self.offsets.clear();
         self.bytes = 0;
         Ok(())

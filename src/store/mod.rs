@@ -232,7 +232,8 @@ impl Store {
     #[cold]
     fn damaged(&self, index: u32, fault: &Fault) -> Error {
         let text = format!("record {index} of {} is damaged: {fault}", self.path.display());
-        Error::new(ErrorKind::Damaged, text)
+        // Zeros where the file has ended are no entry at all.
+        self.meta.still_reaches(index).err().unwrap_or_else(|| Error::new(ErrorKind::Damaged, text))
     }
 
     /// Looks at the header and publishes what it says, if it is sound; returns what is published.

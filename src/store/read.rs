@@ -37,6 +37,18 @@ struct Job<'a> {
 }
 
 impl Store {
+    /// The bytes of one record, in memory of its own. For many records [`Store::gather`] is the faster way.
+    ///
+    /// # Errors
+    /// As for [`Store::gather`]; [`ErrorKind::Memory`] where there is not enough.
+    pub fn read(&self, index: u64) -> Result<Vec<u8>> {
+        let len = self.location(index)?.logic_length as usize;
+        let mut record = Vec::new();
+        resize(&mut record, len).map_err(|e| self.name_record(index, e))?;
+        self.gather(&[index], &mut record, len)?;
+        Ok(record)
+    }
+
     /// Decodes records into `dst`: record `indices[i]` to `dst[i * stride..]`. Bytes between a record's end and the
     /// next multiple of `stride` are left as they are. Indices may repeat and come in any order.
     ///

@@ -11,11 +11,7 @@ fn create(path: &Path, script: &Script) -> Store {
 }
 
 fn read(store: &Store, index: u64) -> Vec<u8> {
-    let mut len = [0];
-    store.lengths(&[index], &mut len).unwrap();
-    let mut record = vec![0; len[0] as usize];
-    store.gather(&[index], &mut record, len[0] as usize).unwrap();
-    record
+    store.read(index).unwrap()
 }
 
 #[test]

@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 use crate::dataset::Schema;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, RecordLoc};
-use crate::store::{self, Store};
+use crate::store::Store;
 use decoded::Decoded;
 
 /// How a mount shows a store.
@@ -352,10 +352,7 @@ impl View {
         let bytes = match self.decoded.get(index, loc) {
             Some(bytes) => bytes,
             None => {
-                let mut bytes = Vec::new();
-                store::resize(&mut bytes, len)?;
-                self.store.gather(&[u64::from(index)], &mut bytes, len)?;
-                let bytes = Arc::new(bytes);
+                let bytes = Arc::new(self.store.read(u64::from(index))?);
                 // The last piece is not asked for again: the kernel has its page.
                 if range.end < len {
                     self.decoded.keep(index, *loc, Arc::clone(&bytes));

@@ -201,6 +201,63 @@ class Import(Case):
         self.assertEqual(stats(self.store)["version"], 2)
         self.assertTrue(zrfs("cat", self.store, "0-1").stdout == b"a" + noise(MIB + 1, 1))
 
+        # --v1 holds for an append, too, whatever the store has become.
+        make_tree(self.dir / "d", {"big.bin": noise(MIB + 1, 2)})
+        done = zrfs("import", "--append", "--v1", self.dir / "d", self.store, check=1)
+        self.assertIn(b"big.bin", done.stderr)
+        self.assertEqual(stats(self.store)["records"], 2)
+
+    def test_two_imports_to_one_name_leave_one_whole_store(self):
+        make_folder(self.dir / "many", [b"%d" % i for i in range(3000)])
+        for _ in range(10):
+            pair = [
+                subprocess.Popen(
+                    [ZRFS, "import", self.dir / "many", self.store], stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )
+                for _ in range(2)
+            ]
+            self.assertEqual(sorted(process.wait(60) for process in pair), [0, 1])
+            self.assertEqual(stats(self.store)["records"], 3000)
+            shutil.rmtree(self.store)
+            self.assert_nothing_left()
+
+    def test_a_file_size_limit_is_an_error_and_leaves_nothing(self):
+        make_folder(self.dir / "source", [noise(MIB, i) for i in range(4)])
+        done = run("prlimit", f"--fsize={300 * MIB}", ZRFS, "import", self.dir / "source", self.store, check=0)
+        shutil.rmtree(self.store)
+        # meta.zr fits in no such file.
+        done = run("prlimit", f"--fsize={2 * MIB}", ZRFS, "import", self.dir / "source", self.store, check=None)
+        self.assert_clear(done, "store.zr")
+        self.assert_nothing_left()
+        import_folder(self.dir, "store.zr", [b"x"])
+        before = stats(self.store)
+        done = run(
+            "prlimit", f"--fsize={2 * MIB}", ZRFS, "import", "--append", self.dir / "source", self.store, check=None
+        )
+        self.assert_clear(done, "0.zr")
+        self.assertEqual(stats(self.store), before)
+
+    def test_what_is_no_file_does_not_hang(self):
+        os.mkfifo(self.dir / "pipe.npy")
+        self.refused(self.dir / "pipe.npy", self.store, words=["pipe.npy"])
+        self.assert_nothing_left()
+
+    def test_a_store_is_not_packed_as_files(self):
+        import_folder(self.dir, "store.zr", [b"x"])
+        done = zrfs("import", self.store, self.dir / "other.zr", check=None)
+        self.assert_clear(done, "is a store")
+        done = zrfs("import", "--append", self.dir, self.store, check=None)
+        self.assert_clear(done, "packed into itself")
+
+    def test_a_message_stays_on_one_line(self):
+        make_tree(self.dir / "source", {"a.bin": b"x"})
+        os.symlink("nowhere", self.dir / "source" / "odd\nname")
+        self.refused(self.dir / "source", self.store, words=["odd\\nname"])
+        # What is not picked is no concern.
+        zrfs("import", self.dir / "source", self.store, "--only", "*.bin")
+        self.assertEqual(stats(self.store)["records"], 1)
+
     def test_exactly_one_mib_stays_version_1(self):
         import_folder(self.dir, "store.zr", [noise(MIB, 1), b"x"], "--v1")
         self.assertEqual(stats(self.store)["version"], 1)
