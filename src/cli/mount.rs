@@ -43,11 +43,11 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
 
 /// Mounts `store` at `mountpoint` and serves it.
 pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<Session, Error> {
-    let opened = Store::open_read_only(store)?;
-    // By its full path, as it is shown in /proc/mounts.
-    let path =
-        store.canonicalize().map_err(|e| Error::io(format!("can't look at {}", store.display()), e))?;
-    drop(opened);
+    // By its full path, as it is shown in /proc/mounts. What can't be found, opening says better.
+    let path = store.canonicalize().or_else(|e| {
+        Store::open_read_only(store)?;
+        Err(Error::io(format!("can't look at {}", store.display()), e))
+    })?;
     let store = Store::open_read_only(&path)?;
     if let Err(e) = store.check_header() {
         log::warn!("{e}");
