@@ -106,11 +106,12 @@ fn install() -> Option<libc::sigaction> {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler of SIGBUS.
-    let address = unsafe { (*info).si_addr() } as usize;
+    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler of SIGBUS. A code above 0 means a fault, which
+    // has an address; others mean that somebody has sent the signal.
+    let (sent, address) = unsafe { ((*info).si_code <= 0, (*info).si_addr() as usize) };
     let mut node = HEAD.load(Ordering::SeqCst).cast_const();
     // SAFETY: nodes come from Box::leak and are never freed.
-    while let Some(watch) = unsafe { node.as_ref() } {
+    while let Some(watch) = unsafe { node.as_ref() }.filter(|_| !sent) {
         let start = watch.start.load(Ordering::SeqCst);
         let len = watch.len.load(Ordering::SeqCst);
         if len > 0 && address >= start && address - start < len && patch(watch, address) {
@@ -118,15 +119,13 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         }
         node = watch.next;
     }
-    pass_on(signal, info, context);
+    pass_on(signal, sent, info, context);
 }
 
 /// Gives a fault that is not ours to whatever handled SIGBUS before. Our handler stays where that one returns, since it
 /// may have mended the fault.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+fn pass_on(signal: libc::c_int, sent: bool, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get().and_then(Option::as_ref);
-    // SAFETY: as in `on_sigbus`. A code above 0 means a fault, others that somebody has sent the signal.
-    let sent = unsafe { (*info).si_code } <= 0;
     match previous {
         Some(previous) if !sent && !matches!(previous.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) => {
             // SAFETY: sigaction told that this is a handler, and its flags which of the two signatures it has.

@@ -70,7 +70,8 @@ enum State {
 impl Store {
     /// Appends equal records of `item_len` bytes, laid one after another in `src`; returns the first one's index.
     ///
-    /// Visible to readers when it returns, durable after [`Store::sync`]. Memory: at most about 64 MiB beside `src`.
+    /// Visible to readers when it returns, durable after [`Store::sync`]. Memory: about 64 MiB beside `src`, or one
+    /// larger record.
     ///
     /// # Errors
     /// Before anything is written: [`ErrorKind::ReadOnly`], [`ErrorKind::Geometry`] where `src` is no whole number
@@ -108,8 +109,8 @@ impl Store {
     /// Starts an append of many batches that become visible together.
     ///
     /// Other appends and [`Store::sync`] wait until it is committed or dropped: on the thread that holds one they would
-    /// never return. The first one after the store has changed checks
-    /// that the frontier lies behind every record: tens of milliseconds for 2^24 records.
+    /// never return. The first one after the store has changed checks that the frontier lies behind every record: tens
+    /// of milliseconds for 2^24 records.
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`], [`ErrorKind::Busy`] where another process appends, [`ErrorKind::Damaged`] where the
@@ -160,7 +161,7 @@ impl Store {
     fn check_no_record_behind_frontier(&self, header: &Header) -> Result<()> {
         let frontier = (header.tail_chunk, u64::from(header.tail_offset));
         for index in 0..header.length {
-            let Ok(loc) = self.entry(index, header.version) else { continue };
+            let Some(loc) = RecordLoc::decode(self.meta.entry(index)?, header.version) else { continue };
             if (loc.chunk_id, loc.end()) > frontier {
                 return Err(Error::new(
                     ErrorKind::Damaged,

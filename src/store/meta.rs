@@ -80,6 +80,12 @@ impl Meta {
         Ok(self.file.attributes().map_err(|e| self.io("read", e))?.len)
     }
 
+    /// How many whole entries the file has room for.
+    pub(super) fn entries_there(&self) -> Result<u32> {
+        let entries = self.len()?.saturating_sub(HEADER_BYTES as u64) / HEADER_BYTES as u64;
+        Ok(u32::try_from(entries).unwrap_or(u32::MAX))
+    }
+
     /// Checks that the file still reaches behind entry `index`. Call it after reading entries: those of a file that was
     /// cut read as zeros to the end of its last page, and some zeros are sound.
     pub(super) fn still_reaches(&self, index: u32) -> Result<()> {

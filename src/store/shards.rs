@@ -1,6 +1,7 @@
 //! Work on many records, cut into contiguous shards for all cores.
 //!
-//! Shared: the queue of shards, and the first error, each behind a mutex that is held for a moment. Small work stays on the calling thread: waking another costs more than it.
+//! Shared: the queue of shards, and the first error, each behind a mutex that is held for a moment. Small work stays
+//! on the calling thread: waking another costs more than it.
 
 use std::sync::{Mutex, PoisonError};
 

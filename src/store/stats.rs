@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::error::Result;
-use crate::format::{MAX_CHUNK_BYTES, Version};
+use crate::format::{MAX_CHUNK_BYTES, RecordLoc, Version};
 
 /// Figures of a store. All sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,22 +51,23 @@ impl Store {
     /// What the system refuses. Damaged entries are counted, not errors.
     pub fn stats(&self) -> Result<Stats> {
         let header = self.meta.header()?;
-        self.refresh();
+        // Of a table that was cut, the entries that are gone are damaged; the others are looked at.
+        let there = self.meta.entries_there()?.min(header.length);
         let mut stats = Stats {
             version: header.version,
             records: u64::from(header.length),
             live_bytes: 0,
             logical_bytes: 0,
             chunk_bytes: u64::from(header.tail_chunk) * MAX_CHUNK_BYTES + u64::from(header.tail_offset),
-            damaged: 0,
+            damaged: u64::from(header.length - there),
         };
-        for index in 0..header.length {
-            match self.entry(index, header.version) {
-                Ok(loc) => {
+        for index in 0..there {
+            match RecordLoc::decode(self.meta.entry(index)?, header.version) {
+                Some(loc) => {
                     stats.live_bytes += u64::from(loc.phys_length);
                     stats.logical_bytes += u64::from(loc.logic_length);
                 }
-                Err(_) => stats.damaged += 1,
+                None => stats.damaged += 1,
             }
         }
         Ok(stats)

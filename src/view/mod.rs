@@ -229,7 +229,8 @@ impl View {
     /// [`Store::with_raw_bytes`] for why it must not do more.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] or [`ErrorKind::Io`] with the record's index: never wrong bytes, never fewer.
+    /// [`ErrorKind::Damaged`] or [`ErrorKind::Io`] with the record's index: never zeros for what is gone, never fewer
+    /// bytes.
     pub fn read(
         &self,
         node: Node,
