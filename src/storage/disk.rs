@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 
-use super::{Access, Attributes, Directory, Map, StorageFile, lock};
+use super::{Access, Attributes, Directory, Lease, Lock, Map, Process, StorageFile, lock};
 
 /// Opens the regular file at `path` for reading; never waits, on a FIFO for example.
 ///
@@ -72,6 +72,22 @@ impl Directory for Disk {
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.0)?)
     }
+
+    fn folder(&self, name: &str) -> io::Result<Box<dyn Directory>> {
+        self.neighbour(Path::new(name))
+    }
+
+    fn make_folder(&self, name: &str) -> io::Result<Box<dyn Directory>> {
+        match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => self.folder(name),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn neighbour(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Box::new(Disk(rustix::fs::openat(&self.0, path, flags, Mode::empty())?)))
+    }
 }
 
 struct DiskFile(File);
@@ -122,11 +138,33 @@ impl StorageFile for DiskFile {
         Map::new(&self.0, len)
     }
 
-    fn try_lock(&self, byte: u64) -> io::Result<bool> {
-        lock::try_lock(&self.0, byte)
+    fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.0, FallocateFlags::empty(), at, len)?)
+    }
+
+    fn lock(&self, byte: u64, lock: Lock) -> io::Result<bool> {
+        lock::try_lock(&self.0, byte, lock)
     }
 
     fn unlock(&self, byte: u64) -> io::Result<()> {
         lock::unlock(&self.0, byte)
+    }
+
+    fn lock_holders(&self, _byte: u64) -> Vec<Process> {
+        Vec::new()
+    }
+
+    fn lease(&self) -> Lease {
+        Lease::Unknown
+    }
+
+    fn end_lease(&self) {}
+
+    fn openers(&self) -> Vec<Process> {
+        Vec::new()
+    }
+
+    fn is_inherited(&self) -> bool {
+        false
     }
 }

@@ -4,17 +4,36 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::{Access, Attributes, Directory, Disk, Map, StorageFile};
+use super::{Access, Attributes, Directory, Disk, Lease, Lock, Map, Process, StorageFile};
 
 /// A change of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Create(String),
-    Write { file: String, at: u64, bytes: Vec<u8> },
-    SetLen { file: String, len: u64 },
+    Write {
+        file: String,
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    SetLen {
+        file: String,
+        len: u64,
+    },
     Sync(String),
-    SyncFolder,
+    /// Of a folder: the store's own is the empty name.
+    SyncFolder(String),
     Remove(String),
+    MakeFolder(String),
+    Free {
+        file: String,
+        at: u64,
+        len: u64,
+    },
+    Allocate {
+        file: String,
+        at: u64,
+        len: u64,
+    },
 }
 
 /// What was done, and what is to fail. Shared between a folder and the test that watches it.
@@ -57,19 +76,30 @@ impl Script {
     }
 }
 
-/// A folder on disk under a script.
+/// A folder on disk under a script. Names in the script are relative to the store's folder; those of another store begin
+/// with its path.
 pub(crate) struct Faulty {
-    disk: Disk,
+    disk: Box<dyn Directory>,
+    prefix: String,
     script: Script,
 }
 
 impl Faulty {
     pub(crate) fn open(path: &Path, script: &Script) -> Faulty {
-        Faulty { disk: Disk::open(path).unwrap(), script: script.clone() }
+        Faulty { disk: Box::new(Disk::open(path).unwrap()), prefix: String::new(), script: script.clone() }
+    }
+
+    /// As [`Faulty::open`], with a prefix for the names of its files.
+    pub(crate) fn open_as(path: &Path, prefix: &str, script: &Script) -> Faulty {
+        Faulty { prefix: format!("{prefix}/"), ..Faulty::open(path, script) }
+    }
+
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
     }
 
     fn wrap(&self, name: &str, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        Arc::new(FaultyFile { name: name.to_owned(), file, script: self.script.clone() })
+        Arc::new(FaultyFile { name: self.name(name), file, script: self.script.clone() })
     }
 }
 
@@ -80,7 +110,7 @@ impl Directory for Faulty {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let mut file = None;
-        self.script.change(Op::Create(name.to_owned()), || {
+        self.script.change(Op::Create(self.name(name)), || {
             file = Some(self.disk.create(name)?);
             Ok(())
         })?;
@@ -88,11 +118,31 @@ impl Directory for Faulty {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.script.change(Op::Remove(name.to_owned()), || self.disk.remove(name))
+        self.script.change(Op::Remove(self.name(name)), || self.disk.remove(name))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.script.change(Op::SyncFolder, || self.disk.sync())
+        let name = self.prefix.trim_end_matches('/').to_owned();
+        self.script.change(Op::SyncFolder(name), || self.disk.sync())
+    }
+
+    fn folder(&self, name: &str) -> io::Result<Box<dyn Directory>> {
+        let prefix = format!("{}/", self.name(name));
+        Ok(Box::new(Faulty { disk: self.disk.folder(name)?, prefix, script: self.script.clone() }))
+    }
+
+    fn make_folder(&self, name: &str) -> io::Result<Box<dyn Directory>> {
+        if self.disk.folder(name).is_err() {
+            self.script.change(Op::MakeFolder(self.name(name)), || self.disk.make_folder(name).map(drop))?;
+        }
+        self.folder(name)
+    }
+
+    fn neighbour(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
+        let disk = self.disk.neighbour(path)?;
+        // Tests keep the stores of one step side by side.
+        let name = path.file_name().unwrap().to_str().unwrap();
+        Ok(Box::new(Faulty { disk, prefix: format!("{name}/"), script: self.script.clone() }))
     }
 }
 
@@ -121,7 +171,13 @@ impl StorageFile for FaultyFile {
     }
 
     fn free(&self, at: u64, len: u64) -> io::Result<()> {
-        self.file.free(at, len)
+        let op = Op::Free { file: self.name.clone(), at, len };
+        self.script.change(op, || self.file.free(at, len))
+    }
+
+    fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
+        let op = Op::Allocate { file: self.name.clone(), at, len };
+        self.script.change(op, || self.file.allocate(at, len))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -132,11 +188,31 @@ impl StorageFile for FaultyFile {
         self.file.map(len)
     }
 
-    fn try_lock(&self, byte: u64) -> io::Result<bool> {
-        self.file.try_lock(byte)
+    fn lock(&self, byte: u64, lock: Lock) -> io::Result<bool> {
+        self.file.lock(byte, lock)
     }
 
     fn unlock(&self, byte: u64) -> io::Result<()> {
         self.file.unlock(byte)
+    }
+
+    fn lock_holders(&self, byte: u64) -> Vec<Process> {
+        self.file.lock_holders(byte)
+    }
+
+    fn lease(&self) -> Lease {
+        self.file.lease()
+    }
+
+    fn end_lease(&self) {
+        self.file.end_lease();
+    }
+
+    fn openers(&self) -> Vec<Process> {
+        self.file.openers()
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.file.is_inherited()
     }
 }

@@ -5,9 +5,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use super::Lock;
+
 /// Takes the lock on `byte`; `false` where another open file holds it. Never waits.
-pub(super) fn try_lock(file: &File, byte: u64) -> io::Result<bool> {
-    match set(file, byte, libc::F_WRLCK) {
+pub(super) fn try_lock(file: &File, byte: u64, lock: Lock) -> io::Result<bool> {
+    let kind = match lock {
+        Lock::Shared => libc::F_RDLCK,
+        Lock::Exclusive => libc::F_WRLCK,
+    };
+    match set(file, byte, kind) {
         Ok(()) => Ok(true),
         Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
         Err(e) => Err(e),
@@ -44,12 +50,12 @@ mod tests {
         let path = dir.path().join("f");
         let a = File::create(&path).unwrap();
         let b = File::create(&path).unwrap();
-        assert!(try_lock(&a, 1 << 62).unwrap());
-        assert!(!try_lock(&b, 1 << 62).unwrap());
-        assert!(try_lock(&b, 7).unwrap(), "another byte is another lock");
+        assert!(try_lock(&a, 1 << 62, Lock::Exclusive).unwrap());
+        assert!(!try_lock(&b, 1 << 62, Lock::Exclusive).unwrap());
+        assert!(try_lock(&b, 7, Lock::Exclusive).unwrap(), "another byte is another lock");
         unlock(&a, 1 << 62).unwrap();
-        assert!(try_lock(&b, 1 << 62).unwrap());
+        assert!(try_lock(&b, 1 << 62, Lock::Exclusive).unwrap());
         drop(b);
-        assert!(try_lock(&a, 1 << 62).unwrap());
+        assert!(try_lock(&a, 1 << 62, Lock::Exclusive).unwrap());
     }
 }

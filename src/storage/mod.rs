@@ -16,14 +16,17 @@ pub(crate) mod faulty;
 mod lock;
 #[allow(unsafe_code, reason = "reads of mapped memory")]
 mod map;
+mod processes;
 #[allow(unsafe_code, reason = "a signal handler")]
 mod sigbus;
 
 pub use descriptors::keep_from_children;
 pub use disk::{Disk, open_regular};
 pub use map::Map;
+pub use processes::Process;
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -34,6 +37,26 @@ pub enum Access {
     Read,
     /// Reading and writing.
     Write,
+}
+
+/// How a byte of a file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// Beside others that share it.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// What came of asking for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// Nobody else has the file open, and who opens it waits.
+    Taken,
+    /// Somebody else has the file open.
+    InUse,
+    /// The file system grants none, or not to this user: nothing is known of others.
+    Unknown,
 }
 
 /// What the file system says of a file.
@@ -57,6 +80,12 @@ pub trait Directory: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations and removals durable.
     fn sync(&self) -> io::Result<()>;
+    /// Opens the folder `name` in this one.
+    fn folder(&self, name: &str) -> io::Result<Box<dyn Directory>>;
+    /// Opens the folder `name` in this one; creates it where it is missing.
+    fn make_folder(&self, name: &str) -> io::Result<Box<dyn Directory>>;
+    /// Opens the folder at `path`, wherever it is; a relative path starts at this folder.
+    fn neighbour(&self, path: &Path) -> io::Result<Box<dyn Directory>>;
 }
 
 /// An open file. All positions are byte offsets from its start.
@@ -75,8 +104,22 @@ pub trait StorageFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Maps the first `len` bytes, which may lie past the end of the file as it is now.
     fn map(&self, len: u64) -> io::Result<Map>;
-    /// Takes the exclusive lock on one byte; `false` where another open file holds it. Never waits.
-    fn try_lock(&self, byte: u64) -> io::Result<bool>;
+    /// Takes disk for a range, so that writing there needs no more; the size grows to its end.
+    fn allocate(&self, at: u64, len: u64) -> io::Result<()>;
+    /// Takes the lock on one byte, or changes the one that is held; `false` where another open file is in the way. What was
+    /// held stays then. Never waits.
+    fn lock(&self, byte: u64, lock: Lock) -> io::Result<bool>;
     /// Gives that lock back.
     fn unlock(&self, byte: u64) -> io::Result<()>;
+    /// Processes with a lock on that byte through another open file, as far as the system tells.
+    fn lock_holders(&self, byte: u64) -> Vec<Process>;
+    /// Asks that others who open the file wait until [`StorageFile::end_lease`], at most for the system's lease-break
+    /// time. Never waits.
+    fn lease(&self) -> Lease;
+    /// Ends the lease, if one was taken.
+    fn end_lease(&self);
+    /// Other processes that have the file open, as far as the system tells.
+    fn openers(&self) -> Vec<Process>;
+    /// Whether this process is a fork of the one that opened the file. It has no locks then.
+    fn is_inherited(&self) -> bool;
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Fault, HEADER_BYTES, Header, META_BYTES, entry_at};
-use crate::storage::{Access, Directory, Map, StorageFile};
+use crate::storage::{Access, Directory, Lock, Map, StorageFile};
 
 /// Name of the file.
 pub(super) const NAME: &str = "meta.zr";
@@ -168,7 +168,7 @@ impl Meta {
 
     /// Takes the appenders' lock, or says who is in the way.
     pub(super) fn lock_for_append(&self) -> Result<()> {
-        match self.file.try_lock(APPEND_LOCK) {
+        match self.file.lock(APPEND_LOCK, Lock::Exclusive) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::new(
                 ErrorKind::Busy,

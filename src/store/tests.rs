@@ -32,7 +32,10 @@ fn data_is_written_before_the_table_and_the_table_before_the_header() {
     let name = |s: &str| s.to_owned();
     assert_eq!(written, [(name("0.zr"), 0, 6), (name("meta.zr"), 16, 32), (name("meta.zr"), 0, 16)]);
     store.sync().unwrap();
-    assert_eq!(script.take(), [Op::Sync("0.zr".into()), Op::Sync("meta.zr".into()), Op::SyncFolder]);
+    assert_eq!(
+        script.take(),
+        [Op::Sync("0.zr".into()), Op::Sync("meta.zr".into()), Op::SyncFolder(String::new())]
+    );
 }
 
 #[test]
