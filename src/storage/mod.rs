@@ -7,6 +7,8 @@
 //! (`map`), the signal that a read behind the end of a mapped file raises (`sigbus`), locks that belong to an open
 //! file (`lock`), and what children inherit (`descriptors`). Each use says why it is sound.
 
+#[cfg(test)]
+pub(crate) mod crash;
 #[allow(unsafe_code, reason = "close_range has no safe call")]
 mod descriptors;
 mod disk;
