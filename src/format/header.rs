@@ -53,6 +53,19 @@ impl Header {
         Header { version, tail_chunk: 0, tail_offset: 0, length: 0 }
     }
 
+    /// As [`Header::parse`], also for a store in which delete, compact or repair has not finished: then the second is
+    /// `true`, and the first what the header said, or says apart from that.
+    ///
+    /// # Errors
+    /// As for [`Header::parse`].
+    pub fn parse_any(bytes: &[u8; HEADER_BYTES]) -> Result<(Header, bool), Fault> {
+        let [m0, m1, m2, m3, v0, v1, rest @ ..] = *bytes;
+        let [c0, c1, o0, o1, o2, o3, l0, l1, l2, l3] = rest;
+        let [u0, u1] = (u16::from_le_bytes([v0, v1]) & !IN_PROGRESS).to_le_bytes();
+        let plain = [m0, m1, m2, m3, u0, u1, c0, c1, o0, o1, o2, o3, l0, l1, l2, l3];
+        Ok((Header::parse(&plain)?, plain != *bytes))
+    }
+
     /// Decodes and checks a header. Whether its file has room for `length` entries is [`Header::check_room`]'s to say.
     ///
     /// # Errors
@@ -106,6 +119,14 @@ impl Header {
         Err(Fault::new("length", text))
     }
 
+    /// The header's bytes while delete, compact or repair runs: loaderx refuses such a store.
+    pub fn to_marked_bytes(&self) -> [u8; HEADER_BYTES] {
+        let [m0, m1, m2, m3, v0, v1, rest @ ..] = self.to_bytes();
+        let [v0, v1] = (u16::from_le_bytes([v0, v1]) | IN_PROGRESS).to_le_bytes();
+        let [c0, c1, o0, o1, o2, o3, l0, l1, l2, l3] = rest;
+        [m0, m1, m2, m3, v0, v1, c0, c1, o0, o1, o2, o3, l0, l1, l2, l3]
+    }
+
     /// The header's bytes.
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let [m0, m1, m2, m3] = MAGIC;
@@ -127,6 +148,16 @@ mod tests {
         let bytes = header.to_bytes();
         assert_eq!(&bytes, b"ZREC\x01\x00\x02\x01\x06\x05\x04\x03\x07\x00\x00\x00");
         assert_eq!(Header::parse(&bytes), Ok(header));
+    }
+
+    #[test]
+    fn a_marked_header_is_known_by_those_who_ask() {
+        let header = Header { version: Version::V2, tail_chunk: 1, tail_offset: 2, length: 3 };
+        let marked = header.to_marked_bytes();
+        assert_eq!(marked[4..6], [2, 0x80]);
+        assert!(Header::parse(&marked).is_err());
+        assert_eq!(Header::parse_any(&marked), Ok((header, true)));
+        assert_eq!(Header::parse_any(&header.to_bytes()), Ok((header, false)));
     }
 
     #[test]

@@ -103,8 +103,7 @@ impl RecordLoc {
 
     /// The entry's bytes.
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
-        let [low, high] = self.to_words();
-        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+        words_to_bytes(self.to_words())
     }
 
     /// Byte offset in the chunk just past the record.
@@ -112,6 +111,23 @@ impl RecordLoc {
     pub fn end(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.phys_length)
     }
+}
+
+/// Half of an entry, in bytes: one word.
+pub(super) const HALF: usize = HEADER_BYTES / 2;
+
+/// The bytes of an entry given as its two words.
+#[inline]
+pub fn words_to_bytes([low, high]: [u64; 2]) -> [u8; HEADER_BYTES] {
+    (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+}
+
+/// The two words of an entry given as its bytes.
+#[inline]
+pub fn bytes_to_words(bytes: &[u8; HEADER_BYTES]) -> [u64; 2] {
+    let both = u128::from_le_bytes(*bytes);
+    let low = |half: u128| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0);
+    [low(both), low(both >> 64)]
 }
 
 /// The low 32 bits.

@@ -1,17 +1,23 @@
-//! Zrecord on disk: the two structs, their limits and their checks.
+//! Zrecord on disk: the two structs, what zrfs keeps beside them, their limits and their checks.
 //!
 //! Knows bytes. Knows no file: where a header or an entry came from is the caller's to say.
 //! docs/FORMAT.md is the specification; this module is its only reader and writer in the code.
 
+mod checksum;
 mod header;
+mod journal;
 mod limits;
 mod location;
 
+pub use checksum::{
+    ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader, checksum, is_one_flipped_bit, row_at,
+};
 pub use header::{Header, Version};
+pub use journal::{JOURNAL_HEADER_BYTES, Journal, MAX_JOURNAL_BODY, Partner, Partners, Work};
 pub use limits::{
     HEADER_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INFLATION, MAX_RECORDS, META_BYTES, entry_at,
 };
-pub use location::{Compress, RecordLoc};
+pub use location::{Compress, RecordLoc, bytes_to_words, words_to_bytes};
 
 use std::fmt;
 

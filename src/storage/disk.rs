@@ -73,6 +73,10 @@ impl Directory for Disk {
         Ok(rustix::fs::fsync(&self.0)?)
     }
 
+    fn openers(&self, _name: &str) -> Vec<Process> {
+        Vec::new()
+    }
+
     fn folder(&self, name: &str) -> io::Result<Box<dyn Directory>> {
         self.neighbour(Path::new(name))
     }

@@ -126,6 +126,10 @@ impl Directory for Faulty {
         self.script.change(Op::SyncFolder(name), || self.disk.sync())
     }
 
+    fn openers(&self, name: &str) -> Vec<Process> {
+        self.disk.openers(name)
+    }
+
     fn folder(&self, name: &str) -> io::Result<Box<dyn Directory>> {
         let prefix = format!("{}/", self.name(name));
         Ok(Box::new(Faulty { disk: self.disk.folder(name)?, prefix, script: self.script.clone() }))

@@ -82,6 +82,8 @@ pub trait Directory: Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations and removals durable.
     fn sync(&self) -> io::Result<()>;
+    /// Processes that have the file `name` open, as far as the system tells.
+    fn openers(&self, name: &str) -> Vec<Process>;
     /// Opens the folder `name` in this one.
     fn folder(&self, name: &str) -> io::Result<Box<dyn Directory>>;
     /// Opens the folder `name` in this one; creates it where it is missing.

@@ -1,43 +1,21 @@
 //! Appending: compress in parallel, place serially, write in parallel, commit.
 //!
-//! An [`Appender`] holds the store's writer mutex and its lock against other processes. Its records become visible
-//! all at once at [`Appender::commit`], when the header names them; dropped before, it takes its bytes back. The
-//! order of writes is data, table, header, so a process killed at any moment leaves the store as it was or as it
-//! was to be. Compression needs no lock: for small batches it runs before the mutex is taken.
+//! An [`Appender`] holds the store's writer mutex and its lock against other processes. Its records become visible to
+//! this process all at once at [`Appender::commit`], to others at the next sync (see `sync`); dropped before, it takes
+//! its bytes back. Data, checksums and entries are written where nothing live lies, so a process killed at any moment
+//! leaves the store as it was. Compression needs no lock: for small batches it runs before the mutex is taken.
 
-use std::collections::BTreeSet;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 
 use super::pack::{Batch, Shard};
-use super::{Store, chunks, publish, shards};
+use super::sync::{Durability, Pending, Writer, sync};
+use super::{Store, chunks, shards};
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Version};
-
-/// What one writer at a time may touch.
-#[derive(Default)]
-pub(super) struct Writer {
-    /// What has been written since the last sync.
-    pub(super) dirty: Dirty,
-    /// Set by a failed sync: what the system has dropped is not known then.
-    failed: bool,
-    /// The header whose frontier was last found to lie behind every record.
-    checked: Option<Header>,
-}
-
-/// Files that a sync has to reach.
-#[derive(Default)]
-pub(super) struct Dirty {
-    chunks: BTreeSet<u16>,
-    folder: bool,
-}
-
-impl Dirty {
-    pub(super) fn mark_created(&mut self, chunk: u16) {
-        self.chunks.insert(chunk);
-        self.folder = true;
-    }
-}
+use crate::format::{
+    HEADER_BYTES, Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, ROW_BYTES, RecordLoc, Row, Version,
+};
 
 /// A stretch of a shard that goes to one place.
 struct Segment<'a> {
@@ -50,7 +28,7 @@ struct Segment<'a> {
 pub struct Appender<'a> {
     store: &'a Store,
     writer: MutexGuard<'a, Writer>,
-    /// The header as it is on disk.
+    /// The header as it was, with appends that were not synced.
     before: Header,
     /// The header as it will be.
     after: Header,
@@ -70,8 +48,8 @@ enum State {
 impl Store {
     /// Appends equal records of `item_len` bytes, laid one after another in `src`; returns the first one's index.
     ///
-    /// Visible to readers when it returns, durable after [`Store::sync`]. Memory: about 64 MiB beside `src`, or one
-    /// larger record.
+    /// Visible to this process when it returns; durable, and visible to others, after [`Store::sync`] (see
+    /// [`Durability`] for the other choice). Memory: about 64 MiB beside `src`, or one larger record.
     ///
     /// # Errors
     /// Before anything is written: [`ErrorKind::ReadOnly`], [`ErrorKind::Geometry`] where `src` is no whole number
@@ -118,43 +96,29 @@ impl Store {
     pub fn appender(&self) -> Result<Appender<'_>> {
         self.require_write()?;
         let mut writer = self.writer();
-        if writer.failed {
-            return Err(Error::new(
-                ErrorKind::Io,
-                format!("{} takes no more writes: a sync has failed", self.path.display()),
-            )
-            .with_help("open it again and check it"));
+        writer.require_sound(self)?;
+        if let Some(pending) = writer.pending {
+            let header = pending.after;
+            return Ok(Appender::new(self, writer, header));
         }
         self.meta.lock_for_append()?;
-        let ready = self.meta.whole_header().and_then(|header| {
+        let mut ready = || -> Result<Header> {
+            let header = self.meta.whole_header()?;
             if writer.checked != Some(header) {
                 self.frontier_in_chunk(&header)?;
                 self.check_no_record_behind_frontier(&header)?;
             }
+            writer.checked = Some(header);
+            writer.sidecars(self, &header)?;
             Ok(header)
-        });
-        match ready {
-            Ok(header) => {
-                writer.checked = Some(header);
-                Ok(Appender {
-                    store: self,
-                    writer,
-                    before: header,
-                    after: header,
-                    touched: Vec::new(),
-                    state: State::Open,
-                })
-            }
+        };
+        match ready() {
+            Ok(header) => Ok(Appender::new(self, writer, header)),
             Err(e) => {
-                self.meta.unlock();
+                self.meta.unlock_for_append();
                 Err(e)
             }
         }
-    }
-
-    pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
-        // A panic while it was held leaves an append that was not committed: the header does not name it.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An append at a frontier that lies too early would overwrite live records.
@@ -175,42 +139,18 @@ impl Store {
                         header.tail_offset,
                     ),
                 )
-                .with_help("it can be read; import it into a new store to append"));
+                .with_help("it can be read; `zrfs repair` makes it sound"));
             }
         }
         Ok(())
     }
 }
 
-/// Makes everything written so far durable; see [`Store::sync`].
-pub(super) fn sync(store: &Store, writer: &mut Writer) -> Result<()> {
-    if writer.failed {
-        return Err(Error::new(
-            ErrorKind::Io,
-            format!("{} was not synced: an earlier sync has failed", store.path.display()),
-        )
-        .with_help("open it again and check it"));
+impl<'a> Appender<'a> {
+    fn new(store: &'a Store, writer: MutexGuard<'a, Writer>, header: Header) -> Appender<'a> {
+        Appender { store, writer, before: header, after: header, touched: Vec::new(), state: State::Open }
     }
-    let dirty = std::mem::take(&mut writer.dirty);
-    let synced = || -> Result<()> {
-        for &id in &dirty.chunks {
-            store.chunks.get(store.dir.as_ref(), id)?.sync()?;
-        }
-        store.meta.sync()?;
-        if dirty.folder {
-            store
-                .dir
-                .sync()
-                .map_err(|e| Error::io(format!("can't sync the folder {}", store.path.display()), e))?;
-        }
-        Ok(())
-    };
-    let result = synced();
-    writer.failed = result.is_err();
-    result
-}
 
-impl Appender<'_> {
     /// Adds equal records of `item_len` bytes, laid one after another in `src`.
     ///
     /// # Errors
@@ -251,17 +191,23 @@ impl Appender<'_> {
     /// Makes the records visible; returns the index of the first one.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`], also where an earlier write of this appender has failed; the store is as it was.
+    /// [`ErrorKind::Io`], also where an earlier write of this appender has failed; the store is as it was. With
+    /// [`Durability::EachAppend`] also those of [`Store::sync`].
     pub fn commit(mut self) -> Result<u64> {
         if self.state == State::Failed {
             return Err(self.refused());
         }
         if self.after != self.before {
-            self.store.meta.write_header(&self.after)?;
+            let before = self.writer.pending.map_or(self.before, |pending| pending.before);
+            self.writer.pending = Some(Pending { before, after: self.after });
             self.writer.checked = Some(self.after);
-            self.store.published.store(publish(&self.after), std::sync::atomic::Ordering::Release);
+            self.store.ahead.store(true, Ordering::Release);
+            self.store.state().publish(&self.after);
         }
         self.state = State::Committed;
+        if self.writer.durability == Durability::EachAppend {
+            sync(self.store, &mut self.writer)?;
+        }
         Ok(u64::from(self.before.length))
     }
 
@@ -288,15 +234,20 @@ impl Appender<'_> {
         }
         let mut frontier =
             Frontier { chunk: self.after.tail_chunk, offset: u64::from(self.after.tail_offset) };
-        let mut entries = Vec::with_capacity(records * 16);
+        let epoch = self.epoch();
+        let mut entries = Vec::with_capacity(records * HEADER_BYTES);
+        let mut rows = Vec::with_capacity(if epoch.is_some() { records * ROW_BYTES } else { 0 });
         let mut segments = Vec::new();
         for shard in &mut shards {
             frontier.place(&mut shard.locs, &shard.bytes, &mut segments)?;
-            for loc in &shard.locs {
+            for (loc, &sum) in shard.locs.iter().zip(&shard.sums) {
                 entries.extend_from_slice(&loc.to_bytes());
+                if let Some(epoch) = epoch {
+                    Row { loc: loc.to_words(), sum, epoch }.write(&mut rows);
+                }
             }
         }
-        self.write(&mut segments, &entries).inspect_err(|_| self.state = State::Failed)?;
+        self.write(&mut segments, &entries, &rows).inspect_err(|_| self.state = State::Failed)?;
         self.after.tail_chunk = frontier.chunk;
         // A frontier is below the chunk size, which the format asserts to fit.
         self.after.tail_offset = u32::try_from(frontier.offset).unwrap_or(u32::MAX);
@@ -304,19 +255,28 @@ impl Appender<'_> {
         Ok(())
     }
 
-    fn write(&mut self, segments: &mut [Segment<'_>], entries: &[u8]) -> Result<()> {
+    /// The epoch of the rows that are written; `None` where none are.
+    fn epoch(&self) -> Option<u16> {
+        self.writer.sidecars.as_ref()?.sums.as_ref().map(|sums| sums.header.epoch)
+    }
+
+    fn write(&mut self, segments: &mut [Segment<'_>], entries: &[u8], rows: &[u8]) -> Result<()> {
         let store = self.store;
         for segment in &*segments {
             self.touch(segment.chunk)?;
         }
+        let state = store.state();
         let cost = segments.iter().map(|segment| 2000 + segment.bytes.len() as u64 / 4).sum();
         let threads = shards::threads_for(segments.len(), cost);
         shards::for_each_shard(segments, threads, |shard| {
             shard.iter().try_for_each(|segment| {
-                let chunk = store.chunks.get(store.dir.as_ref(), segment.chunk)?;
+                let chunk = state.chunks.get(store.dir.as_ref(), segment.chunk)?;
                 chunk.write(segment.bytes, u64::from(segment.offset))
             })
         })?;
+        if let Some(sums) = self.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref()) {
+            sums.write(self.after.length, rows)?;
+        }
         store.meta.write_entries(self.after.length, entries)
     }
 
@@ -325,11 +285,12 @@ impl Appender<'_> {
         if self.touched.iter().any(|&(seen, _)| seen == id) {
             return Ok(());
         }
+        let state = self.store.state();
         if id > self.before.tail_chunk {
-            self.store.chunks.create(self.store.dir.as_ref(), id)?;
+            state.chunks.create(self.store.dir.as_ref(), id)?;
             self.writer.dirty.mark_created(id);
         }
-        let chunk = self.store.chunks.get(self.store.dir.as_ref(), id)?;
+        let chunk = state.chunks.get(self.store.dir.as_ref(), id)?;
         self.touched.push((id, chunk.current_len()?));
         self.writer.dirty.chunks.insert(id);
         Ok(())
@@ -337,9 +298,10 @@ impl Appender<'_> {
 
     /// Gives the disk back what was written and not committed. Failing at it loses space, not data.
     fn roll_back(&mut self) {
+        let state = self.store.state();
         for &(id, len) in &self.touched {
             let frontier = if id == self.before.tail_chunk { u64::from(self.before.tail_offset) } else { 0 };
-            let chunk = self.store.chunks.get(self.store.dir.as_ref(), id);
+            let chunk = state.chunks.get(self.store.dir.as_ref(), id);
             if let Err(e) = chunk.and_then(|chunk| chunk.take_back(frontier, len)) {
                 log::warn!("{e}; the space of an append that failed stays taken until the next append");
             }
@@ -352,7 +314,9 @@ impl Drop for Appender<'_> {
         if self.state != State::Committed {
             self.roll_back();
         }
-        self.store.meta.unlock();
+        if self.writer.pending.is_none() {
+            self.store.meta.unlock_for_append();
+        }
     }
 }
 

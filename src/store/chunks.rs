@@ -85,6 +85,31 @@ impl Chunks {
     }
 }
 
+impl Chunks {
+    /// Removes the files of all chunks behind `last`, which nobody may read any more.
+    pub(super) fn remove_behind(&self, dir: &dyn Directory, last: u16) -> Result<u64> {
+        let mut freed = 0;
+        for id in last.saturating_add(1)..MAX_CHUNKS {
+            let path = self.path.join(name(id));
+            let failed = |e| Error::io(format!("can't remove {}", path.display()), e);
+            let file = match dir.open(&name(id), self.access) {
+                Ok(file) => file,
+                // Chunks are numbered without gaps.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => break,
+                Err(e) => return Err(failed(e)),
+            };
+            freed += file.attributes().map_err(failed)?.allocated;
+            dir.remove(&name(id)).map_err(failed)?;
+        }
+        Ok(freed)
+    }
+
+    /// As these, with none open.
+    pub(super) fn anew(&self) -> Chunks {
+        Chunks::new(&self.path, self.access)
+    }
+}
+
 impl Chunk {
     /// The file's size now, in bytes.
     pub(super) fn current_len(&self) -> Result<u64> {
@@ -138,15 +163,31 @@ impl Chunk {
         self.file.write_at(bytes, at).map_err(|e| self.io("write", e))
     }
 
+    /// Gives the disk of a range back.
+    pub(super) fn free(&self, at: u64, len: u64) -> Result<()> {
+        self.file.free(at, len).map_err(|e| self.io("free space in", e))
+    }
+
+    /// Takes disk for a range, so that writing there needs no more.
+    pub(super) fn allocate(&self, at: u64, len: u64) -> Result<()> {
+        self.file.allocate(at, len).map_err(|e| self.io("take disk for", e))?;
+        self.current_len().map(drop)
+    }
+
+    /// Cuts or extends the file.
+    pub(super) fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|e| self.io("resize", e))?;
+        self.current_len().map(drop)
+    }
+
     /// Takes back what was written from `frontier` on, since the file had `len` bytes. A file that was longer than
     /// the frontier then (loaderx makes them 4 GiB long at once) keeps its size and loses the blocks.
     pub(super) fn take_back(&self, frontier: u64, len: u64) -> Result<()> {
         if frontier < len {
-            self.file.free(frontier, len - frontier).map_err(|e| self.io("free space in", e))?;
+            self.free(frontier, len - frontier)?;
         }
         if self.current_len()? > len {
-            self.file.set_len(len).map_err(|e| self.io("cut", e))?;
-            self.current_len()?;
+            self.set_len(len)?;
         }
         Ok(())
     }

@@ -3,56 +3,72 @@
 //! The mapping always has the full size, so a table that grows in the file grows in the mapping. Where the file
 //! was cut while it is open, entries are read from the file instead, and those behind its end are errors.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::state::Published;
+use super::{locks, rows};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Fault, HEADER_BYTES, Header, META_BYTES, entry_at};
-use crate::storage::{Access, Directory, Lock, Map, StorageFile};
+use crate::format::{Fault, HEADER_BYTES, Header, META_BYTES, bytes_to_words, entry_at, words_to_bytes};
+use crate::storage::{Access, Directory, Map, StorageFile};
 
 /// Name of the file.
 pub(super) const NAME: &str = "meta.zr";
 
-/// The byte of meta.zr whose lock an appender holds. Far behind the end, so that it never is a byte of the table.
-const APPEND_LOCK: u64 = 1 << 62;
-
 pub(super) struct Meta {
-    path: PathBuf,
-    file: Arc<dyn StorageFile>,
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn StorageFile>,
     /// `None` where the address space is limited; everything is read from the file then.
     map: Option<Map>,
 }
 
 impl Meta {
-    /// Opens meta.zr of the store at `path` and checks its header.
-    pub(super) fn open(dir: &dyn Directory, path: &Path, access: Access) -> Result<(Meta, Header)> {
-        let file = dir.open(NAME, access).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => Error::new(
-                ErrorKind::NotAStore,
-                format!("{} is not a store: it holds no meta.zr", path.display()),
-            ),
-            _ => Error::io(format!("can't open {}", path.join(NAME).display()), e),
-        })?;
-        let map = file.map(META_BYTES).ok();
-        let meta = Meta { path: path.join(NAME), file, map };
-        // A reader goes on with what a cut table still has.
-        let header = match access {
-            Access::Read => meta.header()?,
-            Access::Write => meta.whole_header()?,
+    /// Opens meta.zr of the store at `path`.
+    pub(super) fn open(dir: &dyn Directory, path: &Path, access: Access) -> Result<Meta> {
+        let file = match dir.open(NAME, access) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::new(
+                    ErrorKind::NotAStore,
+                    format!("{} is not a store: it holds no meta.zr", path.display()),
+                ));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                // Who changes the store holds a lease on the file.
+                return Err(locks::busy(&path.join(NAME), "is being changed", &dir.openers(NAME)));
+            }
+            Err(e) => return Err(Error::io(format!("can't open {}", path.join(NAME).display()), e)),
         };
-        Ok((meta, header))
+        let map = file.map(META_BYTES).ok();
+        Ok(Meta { path: path.join(NAME), file, map })
     }
 
     /// The header, and the certainty that the table has every entry that it promises.
     pub(super) fn whole_header(&self) -> Result<Header> {
         let header = self.header()?;
-        header.check_room(self.len()?).map_err(|fault| self.fault(&fault))?;
+        self.check_room(&header)?;
         Ok(header)
+    }
+
+    /// Checks that the table has every entry that `header` promises.
+    pub(super) fn check_room(&self, header: &Header) -> Result<()> {
+        header.check_room(self.len()?).map_err(|fault| self.fault(&fault))
     }
 
     /// The header, read from the file and checked.
     pub(super) fn header(&self) -> Result<Header> {
+        Header::parse(&self.header_bytes()?).map_err(|fault| self.fault(&fault))
+    }
+
+    /// The header, and whether a step has not finished.
+    pub(super) fn any_header(&self) -> Result<(Header, bool)> {
+        Header::parse_any(&self.header_bytes()?).map_err(|fault| self.fault(&fault))
+    }
+
+    /// The header's bytes, whatever they are.
+    pub(super) fn header_bytes(&self) -> Result<[u8; HEADER_BYTES]> {
         let mut bytes = [0; HEADER_BYTES];
         let n = self.file.read_at(&mut bytes, 0).map_err(|e| self.io("read", e))?;
         if n < HEADER_BYTES {
@@ -64,7 +80,7 @@ impl Meta {
                 ),
             ));
         }
-        Header::parse(&bytes).map_err(|fault| self.fault(&fault))
+        Ok(bytes)
     }
 
     fn fault(&self, fault: &Fault) -> Error {
@@ -99,16 +115,16 @@ impl Meta {
     }
 
     /// The header, where it is sound and its version or length differ from what `published` holds.
-    pub(super) fn changed_header(&self, published: u64) -> Option<Header> {
+    pub(super) fn changed_header(&self, published: Published) -> Option<Header> {
         let seen = match &self.map {
-            Some(map) => map.words(0).ok().map(|[low, high]| (low & 0xffff_0000_0000) | high >> 32),
+            Some(map) => map.words(0).ok().map(Published::of_words),
             None => None,
         };
         // A mapped look costs nanoseconds; only a change is worth the system calls of a full check.
         if seen == Some(published) {
             return None;
         }
-        self.whole_header().ok().filter(|header| super::publish(header) != published)
+        self.whole_header().ok().filter(|header| Published::new(header) != published)
     }
 
     /// The two words of entry `index`, which the caller has checked against the length.
@@ -135,22 +151,42 @@ impl Meta {
         if n < HEADER_BYTES {
             return Err(self.lost(index));
         }
-        let (low, high) = bytes.split_at(HEADER_BYTES / 2);
-        let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        Ok([word(low), word(high)])
+        Ok(bytes_to_words(&bytes))
     }
 
     /// Writes entries from `first` on; makes room in a trimmed file first.
     pub(super) fn write_entries(&self, first: u32, bytes: &[u8]) -> Result<()> {
         if self.len()? < META_BYTES {
-            self.file.set_len(META_BYTES).map_err(|e| self.io("grow", e))?;
+            self.set_len(META_BYTES)?;
         }
         self.file.write_at(bytes, entry_at(first)).map_err(|e| self.io("write", e))
+    }
+
+    /// Writes entries at their places, in ascending order.
+    pub(super) fn write_scattered(&self, entries: &[(u32, [u64; 2])]) -> Result<()> {
+        let rows: Vec<_> = entries.iter().map(|&(index, words)| (index, words_to_bytes(words))).collect();
+        rows::write_scattered(self.file.as_ref(), entry_at(0), &rows).map_err(|e| self.io("write", e))
+    }
+
+    /// Makes entries hold nothing, and gives their disk back. They must mean nothing already.
+    pub(super) fn clear_entries(&self, range: Range<u32>) -> Result<()> {
+        let (start, end) = (entry_at(range.start), entry_at(range.end));
+        self.file.free(start, end - start).map_err(|e| self.io("free space in", e))
+    }
+
+    /// Cuts or extends the file.
+    pub(super) fn set_len(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|e| self.io("resize", e))
     }
 
     /// Writes the header.
     pub(super) fn write_header(&self, header: &Header) -> Result<()> {
         self.file.write_at(&header.to_bytes(), 0).map_err(|e| self.io("write", e))
+    }
+
+    /// Writes the header as it is while a step runs.
+    pub(super) fn write_marked_header(&self, header: &Header) -> Result<()> {
+        self.file.write_at(&header.to_marked_bytes(), 0).map_err(|e| self.io("write", e))
     }
 
     /// Makes table and header durable.
@@ -166,24 +202,9 @@ impl Meta {
         Ok(self.file.attributes().map_err(|e| self.io("read", e))?.allocated)
     }
 
-    /// Takes the appenders' lock, or says who is in the way.
-    pub(super) fn lock_for_append(&self) -> Result<()> {
-        match self.file.lock(APPEND_LOCK, Lock::Exclusive) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::new(
-                ErrorKind::Busy,
-                format!("{} is being appended to by another process", self.path.display()),
-            )
-            .with_help("try again when it is done")),
-            Err(e) => Err(self.io("lock", e)),
-        }
-    }
-
-    /// Gives the appenders' lock back.
-    pub(super) fn unlock(&self) {
-        if let Err(e) = self.file.unlock(APPEND_LOCK) {
-            log::warn!("can't unlock {}: {e}", self.path.display());
-        }
+    /// Whether this process is a fork of the one that opened the file.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.file.is_inherited()
     }
 
     fn io(&self, verb: &str, e: std::io::Error) -> Error {

@@ -1,48 +1,62 @@
 //! The record store: create, open, append, gather. Knows records, not how a mount names them.
 //!
-//! Shared by all threads: the mapped record table and chunks, which only grow; `published`, the version and the
-//! number of records that readers may use, an atomic; `writer`, behind a mutex that one [`Appender`] holds from its
-//! first byte to its commit. Across processes the same is held by a lock on one byte of meta.zr. Readers take no
-//! lock: what they see is complete before `published` names it, because data is written before the table and the
-//! table before the header.
+//! Shared by all threads: the mapped record table; `state`, what readers see of the rest, replaced as a whole (see
+//! `state`); `writer`, behind a mutex that one change at a time holds from its first byte to its last. Across processes
+//! the same is held by locks on bytes of meta.zr (see `locks`). Readers take no lock: what they see is complete before
+//! the state's length names it, because data is written before the table and the table before the header.
 
 mod append;
 mod chunks;
+mod compact;
+mod delete;
+mod layout;
+mod locks;
 mod meta;
 mod pack;
 mod read;
+mod recover;
+mod rows;
 mod shards;
+mod sidecars;
+mod state;
 mod stats;
+mod sync;
 #[cfg(test)]
 mod tests;
 
 pub use append::Appender;
+pub use compact::{Compaction, Progress};
+pub use delete::Move;
 pub use read::resize;
 pub use stats::Stats;
+pub use sync::Durability;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Fault, Header, META_BYTES, RecordLoc, Version};
 use crate::storage::{Access, Directory, Disk};
-use append::Writer;
 use chunks::Chunks;
 use meta::Meta;
+use state::{Overlay, Published, State};
+use sync::Writer;
 
 /// A record store, open for reading or for both. All methods take `&self` and may be called from many threads.
 pub struct Store {
     path: PathBuf,
     dir: Box<dyn Directory>,
     meta: Meta,
-    chunks: Chunks,
     access: Access,
-    /// Version number in the high half, live records in the low one, as last read from the header.
-    published: AtomicU64,
+    state: ArcSwap<State>,
     writer: Mutex<Writer>,
+    /// Whether records were appended that the header on disk does not name yet.
+    ahead: AtomicBool,
 }
 
 impl Store {
@@ -119,16 +133,27 @@ impl Store {
 
     /// Opens the store in `dir`, which `path` names in messages.
     pub(crate) fn open_in(dir: Box<dyn Directory>, path: &Path, access: Access) -> Result<Store> {
-        let (meta, header) = Meta::open(dir.as_ref(), path, access)?;
-        Ok(Store {
+        let meta = Meta::open(dir.as_ref(), path, access)?;
+        meta.lock_for_use(access)?;
+        let (header, unfinished) = meta.any_header()?;
+        let chunks = Arc::new(Chunks::new(path, access));
+        let store = Store {
             path: path.to_path_buf(),
             dir,
             meta,
-            chunks: Chunks::new(path, access),
             access,
-            published: AtomicU64::new(publish(&header)),
+            state: ArcSwap::from_pointee(State::new(chunks, Overlay::new(), &header)),
             writer: Mutex::new(Writer::default()),
-        })
+            ahead: AtomicBool::new(false),
+        };
+        match (unfinished, access) {
+            (true, Access::Read) => store.show_finished(&header)?,
+            (true, Access::Write) => store.finish_step(&header)?,
+            (false, Access::Write) => store.meta.check_room(&header)?,
+            // A reader goes on with what a cut table still has.
+            (false, Access::Read) => {}
+        }
+        Ok(store)
     }
 
     /// The folder that the store was opened at.
@@ -138,13 +163,13 @@ impl Store {
 
     /// The format version.
     pub fn version(&self) -> Version {
-        version_of(self.published.load(Ordering::Acquire))
+        self.state().published().version()
     }
 
     /// Live records: the index space is exactly `0..len()`. Looks at the header, so it sees what other processes
     /// have appended.
     pub fn len(&self) -> u64 {
-        u64::from(length_of(self.refresh()))
+        u64::from(self.refresh(&self.state()).length())
     }
 
     /// Whether no record is live.
@@ -160,27 +185,15 @@ impl Store {
         self.meta.modified()
     }
 
-    /// Makes all that was appended so far durable: chunk data, then table and header, then the folder.
-    ///
-    /// Waits while an [`Appender`] lives: on the thread that holds one it would never return, so commit first.
-    ///
-    /// # Errors
-    /// The first refusal of the system. After one the store takes no more appends: what the system has dropped is
-    /// not known, so open the store again and check it.
-    pub fn sync(&self) -> Result<()> {
-        self.require_write()?;
-        let mut writer = self.writer();
-        append::sync(self, &mut writer)
-    }
-
     /// Changes an open store to version 2, so that it holds records of 0 B to 1 GiB. loaderx 0.5.0 refuses it then.
     ///
     /// # Errors
-    /// As for [`Store::appender`].
+    /// As for [`Store::appender`] and [`Store::sync`].
     pub fn allow_large(&self) -> Result<()> {
         let mut appender = self.appender()?;
         appender.set_version(Version::V2);
-        appender.commit().map(drop)
+        appender.commit()?;
+        self.sync()
     }
 
     /// The checked location of record `index`.
@@ -188,7 +201,8 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::OutOfRange`]; [`ErrorKind::Damaged`] with the field that contradicts the format.
     pub fn location(&self, index: u64) -> Result<RecordLoc> {
-        let loc = self.locate(index, self.published_for(Some(index)))?;
+        let state = self.state();
+        let loc = self.locate(&state, index, self.published_for(&state, Some(index)))?;
         self.table_reaches(Some(index))?;
         Ok(loc)
     }
@@ -219,14 +233,24 @@ impl Store {
         self.require_write()?;
         let failed = |e| Error::io(format!("can't write {}", self.path.join(name).display()), e);
         let file = self.dir.create(name).map_err(failed)?;
-        file.write_at(bytes, 0).and_then(|()| file.sync()).and_then(|()| self.dir.sync()).map_err(failed)
+        file.write_at(bytes, 0).and_then(|()| file.sync()).map_err(failed)?;
+        self.sync_folder()
     }
 
     /// Reads entry `index`, which the caller has checked against the length.
     #[inline(always)]
-    fn entry(&self, index: u32, version: Version) -> Result<RecordLoc> {
-        let words = self.meta.entry(index)?;
+    fn entry(&self, state: &State, index: u32, version: Version) -> Result<RecordLoc> {
+        let words = self.words(state, index)?;
         RecordLoc::parse(words, version).map_err(|fault| self.damaged(index, &fault))
+    }
+
+    /// The two words of entry `index`, as `state` has them.
+    #[inline(always)]
+    fn words(&self, state: &State, index: u32) -> Result<[u64; 2]> {
+        match state.overlaid(index) {
+            Some(words) => Ok(words),
+            None => self.meta.entry(index),
+        }
     }
 
     #[cold]
@@ -237,16 +261,28 @@ impl Store {
     }
 
     /// Looks at the header and publishes what it says, if it is sound; returns what is published.
-    fn refresh(&self) -> u64 {
-        let before = self.published.load(Ordering::Acquire);
+    fn refresh(&self, state: &State) -> Published {
+        let before = state.published();
+        // Of appends that were not synced the header knows nothing yet, and nobody else can append.
+        if self.ahead.load(Ordering::Acquire) {
+            return before;
+        }
         match self.meta.changed_header(before) {
             Some(header) => {
-                let now = publish(&header);
-                self.published.store(now, Ordering::Release);
-                now
+                state.publish(&header);
+                Published::new(&header)
             }
             None => before,
         }
+    }
+
+    /// The header as it is for this process: with appends that were not synced, and with the step that is under way.
+    fn header_now(&self) -> Result<Header> {
+        let (header, unfinished) = self.meta.any_header()?;
+        if unfinished || self.ahead.load(Ordering::Acquire) {
+            return Ok(self.state().header());
+        }
+        Ok(header)
     }
 
     fn require_write(&self) -> Result<()> {
@@ -265,11 +301,19 @@ impl Store {
     /// # Errors
     /// [`ErrorKind::Damaged`] with the field that promises more than there is.
     pub fn check_header(&self) -> Result<()> {
-        self.frontier_in_chunk(&self.meta.whole_header()?)
+        let header = self.header_now()?;
+        self.meta.check_room(&header)?;
+        self.frontier_in_chunk(&header)
+    }
+
+    fn sync_folder(&self) -> Result<()> {
+        let failed = |e| Error::io(format!("can't sync the folder {}", self.path.display()), e);
+        self.dir.sync().map_err(failed)
     }
 
     fn frontier_in_chunk(&self, header: &Header) -> Result<()> {
-        let chunk = self.chunks.get(self.dir.as_ref(), header.tail_chunk)?;
+        let state = self.state();
+        let chunk = state.chunks.get(self.dir.as_ref(), header.tail_chunk)?;
         let len = chunk.current_len()?;
         if u64::from(header.tail_offset) > len {
             return Err(Error::new(
@@ -300,18 +344,4 @@ impl std::fmt::Debug for Store {
 #[cold]
 fn out_of_range(index: u64, length: u32) -> Error {
     Error::new(ErrorKind::OutOfRange, format!("no record {index}: the store holds {length}"))
-}
-
-fn publish(header: &Header) -> u64 {
-    u64::from(header.version.number()) << 32 | u64::from(header.length)
-}
-
-#[inline]
-fn length_of(published: u64) -> u32 {
-    (published & 0xffff_ffff) as u32
-}
-
-#[inline]
-fn version_of(published: u64) -> Version {
-    if published >> 32 == 1 { Version::V1 } else { Version::V2 }
 }

@@ -5,10 +5,10 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use super::chunks::Chunk;
-use super::{Store, length_of, out_of_range, shards, version_of};
+use super::state::{Published, State};
+use super::{Store, out_of_range, shards};
 use crate::codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, RecordLoc};
@@ -72,14 +72,15 @@ impl Store {
     /// ```
     pub fn gather(&self, indices: &[u64], dst: &mut [u8], stride: usize) -> Result<()> {
         let highest = indices.iter().copied().max();
-        let published = self.published_for(highest);
+        let state = self.state();
+        let published = self.published_for(&state, highest);
         let room = dst.len();
         let mut rest = dst;
         let mut jobs = Vec::with_capacity(indices.len());
         let mut cost = 0;
         for (i, &index) in indices.iter().enumerate() {
             self.prefetch_entry(indices, i);
-            let loc = self.locate(index, published)?;
+            let loc = self.locate(&state, index, published)?;
             let len = loc.logic_length as usize;
             if len > stride {
                 return Err(Error::new(
@@ -98,7 +99,7 @@ impl Store {
             jobs.push(Job { index, loc, dst: slot });
         }
         self.table_reaches(highest)?;
-        self.run(&mut jobs, cost)
+        self.run(&state, &mut jobs, cost)
     }
 
     /// Decodes records of any lengths into `dst`: record `indices[i]` to `dst[offsets[i]..]`.
@@ -112,12 +113,13 @@ impl Store {
             return geometry(format!("{} indices, but {} offsets", indices.len(), offsets.len()));
         }
         let highest = indices.iter().copied().max();
-        let published = self.published_for(highest);
+        let state = self.state();
+        let published = self.published_for(&state, highest);
         let mut placed = Vec::with_capacity(indices.len());
         let mut cost = 0;
         for (i, (&index, &offset)) in indices.iter().zip(offsets).enumerate() {
             self.prefetch_entry(indices, i);
-            let loc = self.locate(index, published)?;
+            let loc = self.locate(&state, index, published)?;
             cost += shards::read_cost(loc.phys_length, loc.logic_length);
             placed.push((offset, index, loc));
         }
@@ -145,7 +147,7 @@ impl Store {
             at = offset + len as u64;
             jobs.push(Job { index, loc, dst: slot });
         }
-        self.run(&mut jobs, cost)
+        self.run(&state, &mut jobs, cost)
     }
 
     /// The decoded lengths of records in bytes, without reading their data.
@@ -161,9 +163,10 @@ impl Store {
             ));
         }
         let highest = indices.iter().copied().max();
-        let published = self.published_for(highest);
+        let state = self.state();
+        let published = self.published_for(&state, highest);
         for (&index, out) in indices.iter().zip(out) {
-            *out = self.locate(index, published)?.logic_length;
+            *out = self.locate(&state, index, published)?.logic_length;
         }
         self.table_reaches(highest)
     }
@@ -172,27 +175,31 @@ impl Store {
     ///
     /// Returns `None` without calling `reply` where the record is deflated: it is decoded as a whole then, by
     /// [`Store::gather`]. The bytes can change while another process damages the store, so `reply` may copy them to
-    /// the kernel and nothing else. `range` must lie within the record.
+    /// the kernel and nothing else; a compaction waits until it returns.
     ///
     /// # Errors
+    /// As for [`Store::location`]; [`ErrorKind::Geometry`] where `range` does not lie within the record;
     /// [`ErrorKind::Damaged`] where the chunk is missing or too short, [`ErrorKind::Io`].
     pub fn with_raw_bytes<R>(
         &self,
         index: u64,
-        loc: &RecordLoc,
         range: Range<u32>,
         reply: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
+        let state = self.state();
+        let loc = self.locate(&state, index, self.published_for(&state, Some(index)))?;
+        self.table_reaches(Some(index))?;
         if loc.compress != Compress::Raw {
             return Ok(None);
         }
+        check_range(index, &loc, &range)?;
         let len = range.len();
         if len == 0 {
             return Ok(Some(reply(&[])));
         }
         let at = u64::from(loc.offset) + u64::from(range.start);
         let name_record = |e: Error| self.name_record(index, e);
-        let chunk = self.chunks.get(self.dir.as_ref(), loc.chunk_id).map_err(name_record)?;
+        let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id).map_err(name_record)?;
         // Looked up each time: behind a cut file's end the mapping has zeros.
         chunk.still_reaches(loc.end()).map_err(name_record)?;
         if let Some(Ok(bytes)) = chunk.map().map(|map| map.bytes(at, len)) {
@@ -204,15 +211,24 @@ impl Store {
         })
     }
 
-    /// Reads bytes of a raw record from `start` on into `dst`. Both must lie within the record.
+    /// Reads the bytes of a raw record from `start` on into `dst`.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] where the chunk is missing or too short, [`ErrorKind::Io`].
-    pub fn read_raw(&self, index: u64, loc: &RecordLoc, start: u32, dst: &mut [u8]) -> Result<()> {
+    /// As for [`Store::with_raw_bytes`]; [`ErrorKind::Unsupported`] where the record is deflated.
+    pub fn read_raw(&self, index: u64, start: u32, dst: &mut [u8]) -> Result<()> {
+        let state = self.state();
+        let loc = self.locate(&state, index, self.published_for(&state, Some(index)))?;
+        self.table_reaches(Some(index))?;
+        if loc.compress != Compress::Raw {
+            let text = format!("record {index} of {} is deflated", self.path().display());
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
+        let len = u32::try_from(dst.len()).unwrap_or(u32::MAX);
+        check_range(index, &loc, &(start..start.saturating_add(len)))?;
         if dst.is_empty() {
             return Ok(());
         }
-        let chunk = self.chunks.get(self.dir.as_ref(), loc.chunk_id);
+        let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
         chunk
             .and_then(|chunk| chunk.read(dst, u64::from(loc.offset) + u64::from(start)))
             .map_err(|e| self.name_record(index, e))
@@ -220,10 +236,10 @@ impl Store {
 
     /// What is published; looks at the header once more where `highest` lies behind it.
     #[inline]
-    pub(super) fn published_for(&self, highest: Option<u64>) -> u64 {
-        let published = self.published.load(Ordering::Acquire);
+    pub(super) fn published_for(&self, state: &State, highest: Option<u64>) -> Published {
+        let published = state.published();
         match highest {
-            Some(index) if index >= u64::from(length_of(published)) => self.refresh(),
+            Some(index) if index >= u64::from(published.length()) => self.refresh(state),
             _ => published,
         }
     }
@@ -247,18 +263,19 @@ impl Store {
 
     /// The location of a record among those of `published`.
     #[inline(always)]
-    pub(super) fn locate(&self, index: u64, published: u64) -> Result<RecordLoc> {
+    pub(super) fn locate(&self, state: &State, index: u64, published: Published) -> Result<RecordLoc> {
         match u32::try_from(index) {
-            Ok(index) if index < length_of(published) => self.entry(index, version_of(published)),
-            _ => Err(out_of_range(index, length_of(published))),
+            Ok(index) if index < published.length() => self.entry(state, index, published.version()),
+            _ => Err(out_of_range(index, published.length())),
         }
     }
 
-    fn run(&self, jobs: &mut [Job<'_>], cost: u64) -> Result<()> {
-        shards::for_each_shard(jobs, shards::threads_for(jobs.len(), cost), |shard| self.run_shard(shard))
+    fn run(&self, state: &State, jobs: &mut [Job<'_>], cost: u64) -> Result<()> {
+        let threads = shards::threads_for(jobs.len(), cost);
+        shards::for_each_shard(jobs, threads, |shard| self.run_shard(state, shard))
     }
 
-    fn run_shard(&self, shard: &mut [Job<'_>]) -> Result<()> {
+    fn run_shard(&self, state: &State, shard: &mut [Job<'_>]) -> Result<()> {
         let mut mapped = Mapped::default();
         let mut chunk: Option<(u16, &Chunk)> = None;
         for i in 0..shard.len() {
@@ -268,7 +285,7 @@ impl Store {
             let chunk = match chunk {
                 Some((id, open)) if id == loc.chunk_id => open,
                 _ => {
-                    let open = self.chunks.get(self.dir.as_ref(), loc.chunk_id);
+                    let open = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
                     let open = open.map_err(|e| self.name_record(*index, e))?;
                     chunk = Some((loc.chunk_id, open));
                     open
@@ -279,7 +296,7 @@ impl Store {
             }
             self.read_one(chunk, loc, dst, &mut mapped).map_err(|e| self.name_record(*index, e))?;
         }
-        mapped.check(self)
+        mapped.check(self, state)
     }
 
     #[inline]
@@ -306,6 +323,15 @@ impl Store {
     fn name_record(&self, index: u64, e: Error) -> Error {
         e.within(&format!("record {index} of {} can't be read", self.path().display()))
     }
+}
+
+fn check_range(index: u64, loc: &RecordLoc, range: &Range<u32>) -> Result<()> {
+    if range.start <= range.end && range.end <= loc.logic_length {
+        return Ok(());
+    }
+    let (start, end, len) = (range.start, range.end, loc.logic_length);
+    let text = format!("bytes {start} to {end} of record {index} are asked for, which has {len}");
+    Err(Error::new(ErrorKind::Geometry, text))
 }
 
 /// Makes `buffer` `len` bytes long, new ones zero. For lengths that a store told: a hostile one may tell of more than
@@ -350,9 +376,9 @@ impl Mapped {
         }
     }
 
-    fn check(mut self, store: &Store) -> Result<()> {
+    fn check(mut self, store: &Store, state: &State) -> Result<()> {
         self.0.sort_unstable_by_key(|&(id, end)| (id, std::cmp::Reverse(end)));
         self.0.dedup_by_key(|&mut (id, _)| id);
-        self.0.iter().try_for_each(|&(id, end)| store.chunks.get(store.dir.as_ref(), id)?.still_reaches(end))
+        self.0.iter().try_for_each(|&(id, end)| state.chunks.get(store.dir.as_ref(), id)?.still_reaches(end))
     }
 }

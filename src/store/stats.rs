@@ -50,7 +50,8 @@ impl Store {
     /// # Errors
     /// What the system refuses. Damaged entries are counted, not errors.
     pub fn stats(&self) -> Result<Stats> {
-        let header = self.meta.header()?;
+        let header = self.header_now()?;
+        let state = self.state();
         // Of a table that was cut, the entries that are gone are damaged; the others are looked at.
         let there = self.meta.entries_there()?.min(header.length);
         let mut stats = Stats {
@@ -62,7 +63,7 @@ impl Store {
             damaged: u64::from(header.length - there),
         };
         for index in 0..there {
-            match RecordLoc::decode(self.meta.entry(index)?, header.version) {
+            match RecordLoc::decode(self.words(&state, index)?, header.version) {
                 Some(loc) => {
                     stats.live_bytes += u64::from(loc.phys_length);
                     stats.logical_bytes += u64::from(loc.logic_length);
@@ -78,10 +79,11 @@ impl Store {
     /// # Errors
     /// What the system refuses; missing chunks count as nothing.
     pub fn allocated(&self) -> Result<u64> {
-        let tail = self.meta.header()?.tail_chunk;
+        let tail = self.header_now()?.tail_chunk;
+        let state = self.state();
         let mut sum = self.meta.allocated()?;
         for id in 0..=tail {
-            if let Ok(chunk) = self.chunks.get(self.dir.as_ref(), id) {
+            if let Ok(chunk) = state.chunks.get(self.dir.as_ref(), id) {
                 sum += chunk.allocated()?;
             }
         }

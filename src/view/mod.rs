@@ -320,7 +320,7 @@ impl View {
                 let at = page.len();
                 page.resize(at + body.len(), 0);
                 let dst = page.get_mut(at..).unwrap_or_default();
-                self.store.read_raw(u64::from(index), &loc, body.start, dst)?;
+                self.store.read_raw(u64::from(index), body.start, dst)?;
             } else {
                 self.read_body(index, &loc, body, |bytes| page.extend_from_slice(bytes))?;
             }
@@ -338,7 +338,7 @@ impl View {
         mut reply: impl FnMut(&[u8]),
     ) -> Result<()> {
         if loc.compress == Compress::Raw {
-            return self.store.with_raw_bytes(u64::from(index), loc, range, reply).map(drop);
+            return self.store.with_raw_bytes(u64::from(index), range, reply).map(drop);
         }
         let range = range.start as usize..range.end as usize;
         let len = loc.logic_length as usize;
@@ -417,6 +417,7 @@ mod tests {
         let record: Vec<u8> = (0..1_000_000).map(|i| (i / 9) as u8).collect();
         let store = Store::create(&path, Version::V1).unwrap();
         store.append(&record, record.len(), Codec::default()).unwrap();
+        store.sync().unwrap();
         let options = ViewOptions { ext: None, uid: 0, gid: 0, umask: 0, cache: ViewOptions::DEFAULT_CACHE };
         let view = View::new(Store::open_read_only(&path).unwrap(), options).unwrap();
         let piece = |at: usize| {

@@ -1,0 +1,232 @@
+//! The folder `.zrfs/`: checksums and the journal. Made by the first append of zrfs; readers make nothing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::rows;
+use crate::error::{Error, Result};
+use crate::format::{
+    HEADER_BYTES, Header, JOURNAL_HEADER_BYTES, Journal, ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader,
+    row_at,
+};
+use crate::storage::{Access, Directory, StorageFile};
+
+/// Name of the folder.
+pub(super) const FOLDER: &str = ".zrfs";
+const SUMS: &str = "checksums";
+const JOURNAL: &str = "journal";
+
+/// Disk that the journal keeps for a compaction on a full disk, in bytes.
+pub(super) const SPARE: u64 = 64 << 10;
+/// Room for the paths of aligned stores, in bytes.
+const PATHS: u64 = 4 << 10;
+const BLOCK: u64 = 4 << 10;
+
+/// What zrfs keeps beside the store's own files.
+pub(super) struct Sidecars {
+    pub(super) folder: Box<dyn Directory>,
+    /// `None` where the file is of a later format.
+    pub(super) sums: Option<Sums>,
+    pub(super) journal: JournalFile,
+    /// Whether files were created since the last sync.
+    pub(super) created: bool,
+}
+
+impl Sidecars {
+    /// Opens the folder for writing; creates what is missing. `header` is what meta.zr holds.
+    pub(super) fn open(dir: &dyn Directory, path: &Path, header: &Header) -> Result<Sidecars> {
+        let path = path.join(FOLDER);
+        let failed = |name: &str, e| Error::io(format!("can't open {}", path.join(name).display()), e);
+        let folder = dir.make_folder(FOLDER).map_err(|e| failed("", e))?;
+        let mut created = false;
+        let mut open = |name: &str| match folder.open(name, Access::Write) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                created = true;
+                folder.create(name).map_err(|e| failed(name, e))
+            }
+            other => other.map_err(|e| failed(name, e)),
+        };
+        let journal = JournalFile { file: open(JOURNAL)?, path: path.join(JOURNAL) };
+        let sums = Sums::adopt(open(SUMS)?, path.join(SUMS), header)?;
+        if sums.is_none() {
+            log::warn!("{} is of another release: no checksums are written", path.join(SUMS).display());
+        }
+        Ok(Sidecars { folder, sums, journal, created })
+    }
+
+    /// Makes the files durable, and the folder where files came to it.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        if let Some(sums) = &self.sums {
+            sums.sync()?;
+        }
+        if self.created {
+            self.folder.sync().map_err(|e| Error::io(format!("can't sync the folder {FOLDER}"), e))?;
+            self.created = false;
+        }
+        Ok(())
+    }
+}
+
+/// The file of checksums.
+pub(super) struct Sums {
+    file: Arc<dyn StorageFile>,
+    path: PathBuf,
+    pub(super) header: SumsHeader,
+}
+
+impl Sums {
+    /// Opens the checksums of the store in `dir` for reading; `None` where there are none that this release reads.
+    pub(super) fn open(dir: &dyn Directory, path: &Path) -> Result<Option<Sums>> {
+        let path = path.join(FOLDER).join(SUMS);
+        let failed = |e| Error::io(format!("can't read {}", path.display()), e);
+        let file = match dir.folder(FOLDER).and_then(|folder| folder.open(SUMS, Access::Read)) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(failed(e)),
+        };
+        let mut bytes = [0; SUMS_HEADER_BYTES];
+        file.read_at(&mut bytes, 0).map_err(failed)?;
+        Ok(SumsHeader::parse(&bytes).map(|header| Sums { file, path, header }))
+    }
+
+    /// Takes the file for writing. Where another program has changed the store since, rows become old ones.
+    fn adopt(file: Arc<dyn StorageFile>, path: PathBuf, disk: &Header) -> Result<Option<Sums>> {
+        let mut bytes = [0; SUMS_HEADER_BYTES];
+        file.read_at(&mut bytes, 0).map_err(|e| Error::io(format!("can't read {}", path.display()), e))?;
+        let header = match SumsHeader::parse(&bytes) {
+            Some(header) => header,
+            None if bytes == [0; SUMS_HEADER_BYTES] => SumsHeader::default(),
+            // A header that a power cut has torn. Which rows are old is not known then: all are.
+            None if bytes.starts_with(b"ZRCS\x01\0") => {
+                SumsHeader { epoch: u16::MAX / 2, ..SumsHeader::default() }
+            }
+            None => return Ok(None),
+        };
+        let mut sums = Sums { file, path, header };
+        sums.notice(disk);
+        Ok(Some(sums))
+    }
+
+    /// Compares what meta.zr holds with what zrfs left there.
+    pub(super) fn notice(&mut self, disk: &Header) {
+        let disk = disk.to_bytes();
+        if disk != self.header.before && disk != self.header.after {
+            self.header.epoch = self.header.epoch.saturating_add(1);
+            (self.header.before, self.header.after) = (disk, disk);
+        }
+    }
+
+    /// Notes which header is about to be written.
+    pub(super) fn announce(&mut self, before: [u8; HEADER_BYTES], after: [u8; HEADER_BYTES]) -> Result<()> {
+        (self.header.before, self.header.after) = (before, after);
+        self.file.write_at(&self.header.to_bytes(), 0).map_err(|e| self.io("write", e))
+    }
+
+    /// Writes rows from `first` on, given as their bytes.
+    pub(super) fn write(&self, first: u32, rows: &[u8]) -> Result<()> {
+        self.file.write_at(rows, row_at(first)).map_err(|e| self.io("write", e))
+    }
+
+    /// Writes rows at their places.
+    pub(super) fn write_rows(&self, rows: &[rows::Indexed<ROW_BYTES>]) -> Result<()> {
+        rows::write_scattered(self.file.as_ref(), row_at(0), rows).map_err(|e| self.io("write", e))
+    }
+
+    /// The bytes of rows, by ascending index; zeros where none was written.
+    pub(super) fn read_rows(&self, indices: impl Iterator<Item = u32>) -> Result<Vec<[u8; ROW_BYTES]>> {
+        rows::read_scattered(self.file.as_ref(), row_at(0), indices).map_err(|e| self.io("read", e))
+    }
+
+    /// The row of one record.
+    pub(super) fn row(&self, index: u32) -> Result<Slot> {
+        let mut bytes = [0; ROW_BYTES];
+        self.file.read_at(&mut bytes, row_at(index)).map_err(|e| self.io("read", e))?;
+        Ok(Row::parse(&bytes))
+    }
+
+    /// How many records the file has room for.
+    pub(super) fn rows(&self) -> Result<u32> {
+        let len = self.file.attributes().map_err(|e| self.io("read", e))?.len;
+        let rows = len.saturating_sub(SUMS_HEADER_BYTES as u64) / ROW_BYTES as u64;
+        Ok(u32::try_from(rows).unwrap_or(u32::MAX))
+    }
+
+    /// Cuts the file behind `length` rows.
+    pub(super) fn cut(&self, length: u32) -> Result<()> {
+        let len = self.file.attributes().map_err(|e| self.io("read", e))?.len;
+        if len > row_at(length) {
+            self.file.set_len(row_at(length)).map_err(|e| self.io("cut", e))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| self.io("sync", e))
+    }
+
+    fn io(&self, verb: &str, e: io::Error) -> Error {
+        Error::io(format!("can't {verb} {}", self.path.display()), e)
+    }
+}
+
+/// The file of the journal. It is as long as the largest journal that may be needed, and more, so that a full disk can
+/// still delete and compact.
+pub(super) struct JournalFile {
+    file: Arc<dyn StorageFile>,
+    path: PathBuf,
+}
+
+impl JournalFile {
+    /// Disk that a delete from a store of `length` records may need, in bytes.
+    fn room(length: u32) -> u64 {
+        (JOURNAL_HEADER_BYTES as u64 + PATHS + u64::from(length) / 8).next_multiple_of(BLOCK)
+    }
+
+    /// Takes disk for what a store of `length` records may need.
+    pub(super) fn reserve(&self, length: u32) -> Result<()> {
+        let has = self.len()?;
+        let needs = JournalFile::room(length) + SPARE;
+        if has >= needs {
+            return Ok(());
+        }
+        self.file.allocate(has, needs - has).map_err(|e| self.io("take disk for", e))
+    }
+
+    /// Gives the disk back that is kept for compactions.
+    pub(super) fn release_spare(&self, length: u32) -> Result<()> {
+        let keeps = JournalFile::room(length);
+        if self.len()? > keeps { self.file.set_len(keeps).map_err(|e| self.io("cut", e)) } else { Ok(()) }
+    }
+
+    /// Writes a journal and makes it durable.
+    pub(super) fn write(&self, journal: &Journal) -> Result<()> {
+        let bytes = journal.to_bytes();
+        self.file.write_at(&bytes, 0).map_err(|e| self.io("write", e))?;
+        self.file.sync().map_err(|e| self.io("sync", e))
+    }
+
+    /// Makes the file hold no journal.
+    pub(super) fn clear(&self) -> Result<()> {
+        self.file.write_at(&[0; JOURNAL_HEADER_BYTES], 0).map_err(|e| self.io("write", e))
+    }
+
+    /// The journal of the store in `dir`; `None` where it holds none that is whole.
+    pub(super) fn read(dir: &dyn Directory) -> Option<Journal> {
+        let file = dir.folder(FOLDER).ok()?.open(JOURNAL, Access::Read).ok()?;
+        let mut header = [0; JOURNAL_HEADER_BYTES];
+        file.read_at(&mut header, 0).ok()?;
+        let mut body = vec![0; Journal::body_bytes(&header)? as usize];
+        file.read_at(&mut body, JOURNAL_HEADER_BYTES as u64).ok()?;
+        Journal::parse(&header, &body)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.len)
+    }
+
+    fn io(&self, verb: &str, e: io::Error) -> Error {
+        Error::io(format!("can't {verb} {}", self.path.display()), e)
+    }
+}

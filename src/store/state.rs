@@ -1,0 +1,110 @@
+//! What readers see of a store at one moment: the chunks, the length, and entries that are being rewritten.
+//!
+//! Shared: one `Arc<State>`, loaded without a lock at the start of each read and held to its end. A writer that moves
+//! or deletes records puts a new state in its place and waits until the last reader of the old one is done
+//! ([`Store::replace`]). Then nobody reads the places that the old state named, nor the entries that the new one
+//! overlays, so both may be written over. Readers never wait.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::Guard;
+
+use super::Store;
+use super::chunks::Chunks;
+use crate::format::{Header, Version};
+
+/// Entries that stand for those of the table, by index.
+pub(super) type Overlay = Vec<(u32, [u64; 2])>;
+
+pub(super) struct State {
+    pub(super) chunks: Arc<Chunks>,
+    overlay: Overlay,
+    /// The header that this state goes by.
+    header: Mutex<Header>,
+    /// Version number in the high half, live records in the low one, of that header.
+    published: AtomicU64,
+}
+
+/// A version and a length, read at one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Published(u64);
+
+impl Published {
+    pub(super) fn new(header: &Header) -> Published {
+        Published(u64::from(header.version.number()) << 32 | u64::from(header.length))
+    }
+
+    /// As the first 16 bytes of meta.zr have them, given as two words.
+    pub(super) fn of_words([low, high]: [u64; 2]) -> Published {
+        Published((low & 0xffff_0000_0000) | high >> 32)
+    }
+
+    #[inline]
+    pub(super) fn length(self) -> u32 {
+        (self.0 & 0xffff_ffff) as u32
+    }
+
+    #[inline]
+    pub(super) fn version(self) -> Version {
+        if self.0 >> 32 == 1 { Version::V1 } else { Version::V2 }
+    }
+}
+
+impl State {
+    /// `overlay` is sorted by index.
+    pub(super) fn new(chunks: Arc<Chunks>, overlay: Overlay, header: &Header) -> State {
+        let published = AtomicU64::new(Published::new(header).0);
+        State { chunks, overlay, header: Mutex::new(*header), published }
+    }
+
+    #[inline]
+    pub(super) fn published(&self) -> Published {
+        Published(self.published.load(Ordering::Acquire))
+    }
+
+    pub(super) fn publish(&self, header: &Header) {
+        *self.header.lock().unwrap_or_else(PoisonError::into_inner) = *header;
+        self.published.store(Published::new(header).0, Ordering::Release);
+    }
+
+    /// The header that was published last.
+    pub(super) fn header(&self) -> Header {
+        *self.header.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entry that stands for the table's.
+    #[inline(always)]
+    pub(super) fn overlaid(&self, index: u32) -> Option<[u64; 2]> {
+        if self.overlay.is_empty() { None } else { self.search(index) }
+    }
+
+    #[cold]
+    fn search(&self, index: u32) -> Option<[u64; 2]> {
+        let at = self.overlay.binary_search_by_key(&index, |&(index, _)| index).ok()?;
+        self.overlay.get(at).map(|&(_, words)| words)
+    }
+}
+
+impl Store {
+    /// What this reader sees, until it drops it.
+    #[inline]
+    pub(super) fn state(&self) -> Guard<Arc<State>> {
+        self.state.load()
+    }
+
+    /// Puts `state` in the place of the present one and waits until its last reader is done.
+    pub(super) fn replace(&self, state: State) {
+        let old = self.state.swap(Arc::new(state));
+        // The swap has turned every reader's claim into a reference.
+        while Arc::strong_count(&old) > 1 {
+            // A reader may be waiting for work that only this thread of the pool can take up.
+            if rayon::yield_now() != Some(rayon::Yield::Executed) {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        // What those readers did comes before what this thread does next.
+        fence(Ordering::Acquire);
+    }
+}

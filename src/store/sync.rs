@@ -1,0 +1,183 @@
+//! Making appends durable, and visible to others.
+//!
+//! Appended records are visible to this process at once. Others see them when the header names them, and the header is
+//! written only when data and table are on disk: so a power cut can lose records that were not synced, but never alter
+//! one. Between the append and the sync the store holds the appenders' lock, and `Writer::pending` knows both headers.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::Store;
+use super::sidecars::Sidecars;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Header;
+
+/// When appended records are on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// When [`Store::sync`] has returned, or the store was dropped. Other processes see them then.
+    #[default]
+    AtSync,
+    /// When the append has returned: each one waits for the disk.
+    EachAppend,
+}
+
+/// What one writer at a time may touch.
+#[derive(Default)]
+pub(super) struct Writer {
+    pub(super) durability: Durability,
+    /// What has been written since the last sync.
+    pub(super) dirty: Dirty,
+    /// Set by a failed sync: what the system has dropped is not known then.
+    pub(super) failed: bool,
+    /// The header whose frontier was last found to lie behind every record.
+    pub(super) checked: Option<Header>,
+    /// Records that the header on disk does not name yet.
+    pub(super) pending: Option<Pending>,
+    /// Opened by the first change.
+    pub(super) sidecars: Option<Sidecars>,
+}
+
+/// Appends that were not synced. While there are any, the appenders' lock is held.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    /// The header on disk.
+    pub(super) before: Header,
+    /// The header that the next sync writes.
+    pub(super) after: Header,
+}
+
+/// Files that a sync has to reach.
+#[derive(Default)]
+pub(super) struct Dirty {
+    pub(super) chunks: BTreeSet<u16>,
+    pub(super) folder: bool,
+}
+
+impl Dirty {
+    pub(super) fn mark_created(&mut self, chunk: u16) {
+        self.chunks.insert(chunk);
+        self.folder = true;
+    }
+}
+
+impl Store {
+    /// Makes all that was appended so far durable and visible to other processes: chunk data, then checksums, table and
+    /// folder, then the header.
+    ///
+    /// Waits while an [`Appender`](super::Appender) lives: on the thread that holds one it would never return, so commit
+    /// first. Cost: the time that the disk takes, also where nothing was appended.
+    ///
+    /// # Errors
+    /// The first refusal of the system. After one the store takes no more changes: what the system has dropped is
+    /// not known, so open the store again and verify it. [`ErrorKind::Busy`] where another program has changed the store
+    /// since the append: what was appended is lost then.
+    pub fn sync(&self) -> Result<()> {
+        self.require_write()?;
+        let mut writer = self.writer();
+        sync(self, &mut writer)
+    }
+
+    /// Chooses when appended records are on disk; [`Durability::AtSync`] where this is not called.
+    pub fn set_durability(&self, durability: Durability) {
+        self.writer().durability = durability;
+    }
+
+    pub(super) fn writer(&self) -> MutexGuard<'_, Writer> {
+        // A panic while it was held leaves an append that was not committed: the header does not name it.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writer {
+    /// Refuses to go on after a failed sync.
+    pub(super) fn require_sound(&self, store: &Store) -> Result<()> {
+        if !self.failed {
+            return Ok(());
+        }
+        let text = format!("{} takes no more changes: a sync has failed", store.path.display());
+        Err(Error::new(ErrorKind::Io, text).with_help("open it again and verify it"))
+    }
+
+    /// What zrfs keeps beside the store's files, made where it is missing. `header` is the one on disk.
+    pub(super) fn sidecars(&mut self, store: &Store, header: &Header) -> Result<&mut Sidecars> {
+        match &mut self.sidecars {
+            Some(open) => {
+                if let Some(sums) = &mut open.sums {
+                    sums.notice(header);
+                }
+            }
+            none => {
+                let open = Sidecars::open(store.dir.as_ref(), &store.path, header)?;
+                self.dirty.folder |= open.created;
+                *none = Some(open);
+            }
+        }
+        self.sidecars.as_mut().ok_or_else(|| Error::new(ErrorKind::Io, "no sidecars are open"))
+    }
+
+    /// Appends are no longer ahead of the disk.
+    fn settle(&mut self, store: &Store) {
+        if self.pending.take().is_some() {
+            store.ahead.store(false, Ordering::Release);
+            store.meta.unlock_for_append();
+        }
+    }
+}
+
+/// Makes everything written so far durable; see [`Store::sync`].
+pub(super) fn sync(store: &Store, writer: &mut Writer) -> Result<()> {
+    writer.require_sound(store)?;
+    let result = write_back(store, writer);
+    writer.failed = result.is_err();
+    if result.is_ok() {
+        writer.settle(store);
+    }
+    result
+}
+
+fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
+    let state = store.state();
+    for &id in &writer.dirty.chunks {
+        state.chunks.get(store.dir.as_ref(), id)?.sync()?;
+    }
+    if let (Some(pending), Some(sidecars)) = (&writer.pending, &mut writer.sidecars) {
+        sidecars.journal.reserve(pending.after.length)?;
+        if let Some(sums) = &mut sidecars.sums {
+            sums.announce(pending.before.to_bytes(), pending.after.to_bytes())?;
+        }
+    }
+    if let Some(sidecars) = &mut writer.sidecars {
+        sidecars.sync()?;
+    }
+    store.meta.sync()?;
+    if writer.dirty.folder {
+        store.sync_folder()?;
+    }
+    writer.dirty = Dirty::default();
+    let Some(pending) = writer.pending else { return Ok(()) };
+    if store.meta.header()? != pending.before {
+        // Its bytes may lie where ours do.
+        state.publish(&store.meta.header()?);
+        let text = format!("{} was changed by another program since the last append", store.path.display());
+        return Err(Error::new(ErrorKind::Busy, text)
+            .with_help("what was appended since the last sync is lost; append it again"));
+    }
+    store.meta.write_header(&pending.after)?;
+    store.meta.sync()
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.pending.is_some()
+            && !writer.failed
+            && !self.meta.is_inherited()
+            && let Err(e) = sync(self, &mut writer)
+        {
+            log::error!("{e}; what was appended since the last sync is lost");
+        }
+    }
+}
