@@ -166,6 +166,7 @@ fn names() {
     let place = Place::new();
     let store = Store::create(place.store(), Version::V1).unwrap();
     store.append(&[7; 3000], 1, Codec::Raw).unwrap();
+    store.sync().unwrap();
     place.mount(&[]);
     let list = |path: &Path| {
         let mut names: Vec<_> =
@@ -218,6 +219,7 @@ fn dense_records_are_npy_files() {
     let bytes: Vec<u8> = (0..150u32).flat_map(|i| (i as f32).to_le_bytes()).collect();
     store.append(&bytes[..300], 60, Codec::Raw).unwrap();
     store.append(&bytes[300..], 60, Codec::default()).unwrap();
+    store.sync().unwrap();
     place.mount(&[]);
     for i in 0..10 {
         let file = fs::read(place.mnt().join(format!("records/{i:08}.npy"))).unwrap();
@@ -395,7 +397,7 @@ fn nothing_is_written() {
     }
 }
 
-/// > Records that any process appends show up within a second, in listings too, and their names at once.
+/// > Records that any process has appended and synced show up within a second, in listings too, and their names at once.
 #[test]
 fn growth() {
     let place = Place::new();
@@ -407,6 +409,7 @@ fn growth() {
     assert!(!place.record(1).exists());
     let store = Store::open(place.store()).unwrap();
     store.append(&[2; 30], 10, Codec::Raw).unwrap();
+    store.sync().unwrap();
     assert_eq!(fs::read(place.record(1)).unwrap(), [2; 10], "by name, at once");
     let begin = Instant::now();
     wait_for("the listing shows it", || count() == 4);

@@ -2,6 +2,8 @@
 //!
 //! Exit status: 0 done, 1 it failed (one line on stderr), 2 wrong usage.
 
+mod change;
+mod check;
 mod daemon;
 mod demo;
 mod import;
@@ -33,6 +35,11 @@ enum Command {
     Ls(LsArgs),
     Cat(CatArgs),
     Stats(StatsArgs),
+    Delete(DeleteArgs),
+    Compact(CompactArgs),
+    Verify(VerifyArgs),
+    Repair(RepairArgs),
+    Seal(SealArgs),
     Mount(MountArgs),
     Umount(UmountArgs),
     Demo(DemoArgs),
@@ -138,6 +145,82 @@ struct StatsArgs {
     json: bool,
 }
 
+/// Delete records: all that are named, or none
+///
+/// The last records move into the holes, from the highest hole down, so indices stay without gaps; each move is printed as
+/// `1999 -> 7`. The space comes back with `zrfs compact`. No other process may have the store open.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs delete photos.zr 7 100-199
+  zrfs delete photos.zr - < bad-indices.txt
+  zrfs delete data.zr 7 --with labels.zr")]
+struct DeleteArgs {
+    /// The store
+    store: PathBuf,
+    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
+    #[arg(required = true, allow_hyphen_values = true)]
+    records: Vec<String>,
+    /// Stores of the same length that lose the same records, in one step
+    #[arg(long, value_name = "STORE", num_args = 1..)]
+    with: Vec<PathBuf>,
+}
+
+/// Give back the disk that deleted records have left
+///
+/// The bytes of the other records slide together. Every record stays whole at every moment: what is cut off is done by the
+/// next run. No other process may have the store open.
+#[derive(Args)]
+#[command(after_help = "Example:
+  zrfs compact photos.zr")]
+struct CompactArgs {
+    /// The store
+    store: PathBuf,
+}
+
+/// Read every record and hold it against its checksum
+///
+/// Prints a line for each bad record: index, place, what is wrong. Exit status 1 if there is any. Records that another
+/// program appended have no checksum and count as unchecked. Changes nothing.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs verify photos.zr
+  zrfs verify photos.zr --json | jq '.bad[].index'")]
+struct VerifyArgs {
+    /// The store
+    store: PathBuf,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Take the bad records out of a store, and find a lost header again
+///
+/// Keeps every record that `zrfs verify` does not call bad. What can be read of the others goes to .zrfs/set-aside-N in the
+/// store. The last records move into the holes; each move is printed as `1999 -> 7`.
+#[derive(Args)]
+#[command(after_help = "Example:
+  zrfs repair photos.zr")]
+struct RepairArgs {
+    /// The store
+    store: PathBuf,
+}
+
+/// Cut a store's files to what they hold, for shipping
+///
+/// loaderx 0.5.0 can read such a store, but must not append to it. An append by zrfs gives meta.zr its full size again,
+/// and so does --undo.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs seal photos.zr
+  zrfs seal photos.zr --undo")]
+struct SealArgs {
+    /// The store
+    store: PathBuf,
+    /// Give meta.zr its full size again, so that loaderx can append
+    #[arg(long)]
+    undo: bool,
+}
+
 /// Mount a store as files
 ///
 /// Returns when the mount serves; a daemon goes on serving it.
@@ -227,6 +310,11 @@ pub(crate) fn run() -> ExitCode {
         Command::Ls(args) => show::ls(&args.store, &args.records, args.json),
         Command::Cat(args) => show::cat(&args.store, &args.records),
         Command::Stats(args) => show::stats(&args.store, args.json),
+        Command::Delete(args) => change::delete(&args),
+        Command::Compact(args) => change::compact(&args.store),
+        Command::Verify(args) => check::verify(&args.store, args.json),
+        Command::Repair(args) => check::repair(&args.store),
+        Command::Seal(args) => change::seal(&args.store, args.undo),
         Command::Mount(args) => mount::mount(&args),
         Command::Umount(args) => mount::umount(&args.mountpoint),
         Command::Demo(DemoArgs {}) => demo::run(),

@@ -100,7 +100,7 @@ impl Batch {
 pub(super) fn stats(path: &Path, json: bool) -> Outcome {
     let store = Store::open_read_only(path)?;
     let stats = store.stats()?;
-    let allocated = store.allocated()?;
+    let (allocated, apparent) = (store.allocated()?, store.apparent()?);
     let schema = Schema::read(&store).unwrap_or_else(|e| {
         log::warn!("{e}");
         None
@@ -109,6 +109,7 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
     if json {
         let mut figures = stats.to_json();
         figures.insert("allocated_bytes".to_owned(), json!(allocated));
+        figures.insert("apparent_bytes".to_owned(), json!(apparent));
         if let Some(schema) = &schema {
             figures.insert("dtype".to_owned(), json!(schema.dtype()));
             figures.insert("shape".to_owned(), json!(schema.shape()));
@@ -124,7 +125,9 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
         out.line(format_args!("decoded      {}", HumanBytes(stats.logical_bytes)))?;
         out.line(format_args!("stored       {}", HumanBytes(stats.live_bytes)))?;
         out.line(format_args!("on disk      {}", HumanBytes(allocated)))?;
+        out.line(format_args!("apparent     {}, holes included", HumanBytes(apparent)))?;
         out.line(format_args!("reclaimable  {}", HumanBytes(stats.reclaimable())))?;
+        out.line(format_args!("freeable     {} by zrfs compact", HumanBytes(stats.freeable)))?;
         if stats.damaged > 0 {
             out.line(format_args!("damaged      {} records", stats.damaged))?;
         }

@@ -21,9 +21,14 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Whether the flag is raised.
+    pub(super) fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// An error that says what became of the work, where the flag is raised.
     pub(super) fn check(&self, outcome: &str) -> Result<()> {
-        if self.0.load(Ordering::Relaxed) {
+        if self.is_raised() {
             return Err(Error::new(ErrorKind::Interrupted, format!("interrupted: {outcome}")));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! `.zrfs/checksums`: one row a record, each with the location that it describes.
 
 use super::limits::HEADER_BYTES;
-use super::location::{HALF, bytes_to_words, words_to_bytes};
+use super::location::{HALF, RecordLoc, bytes_to_words, words_to_bytes};
 
 const MAGIC: [u8; 4] = *b"ZRCS";
 const VERSION: u16 = 1;
@@ -113,9 +113,15 @@ impl Row {
         if bytes == &[0; ROW_BYTES] { Slot::Empty } else { row().map_or(Slot::Damaged, Slot::Row) }
     }
 
-    /// Adds the row's bytes to `out`.
+    /// Whether it may describe the record at `loc` at another place: lengths and codec are the same.
+    pub fn has_shape_of(&self, loc: &RecordLoc) -> bool {
+        let shape = |[low, high]: [u64; 2]| (low >> 32, high & !(0xffff << 32));
+        shape(self.loc) == shape(loc.to_words())
+    }
+
+    /// The row's bytes.
     #[inline]
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub fn to_bytes(&self) -> [u8; ROW_BYTES] {
         let mut bytes = [0; ROW_BYTES];
         let (body, check) = bytes.split_at_mut(ROW_BYTES - 2);
         if let Some((loc, rest)) = body.split_first_chunk_mut::<HEADER_BYTES>() {
@@ -124,7 +130,7 @@ impl Row {
             rest.copy_from_slice(tail.to_le_bytes().first_chunk::<6>().unwrap_or(&[0; 6]));
         }
         check.copy_from_slice(&short(body));
-        out.extend_from_slice(&bytes);
+        bytes
     }
 }
 
@@ -161,17 +167,16 @@ mod tests {
     #[test]
     fn rows_and_headers_go_both_ways_and_a_flipped_bit_spoils_them() {
         let row = Row { loc: [0x0102_0304_0506_0708, 0x0a], sum: 0xdead_beef, epoch: 0x1234 };
-        let mut bytes = Vec::new();
-        row.write(&mut bytes);
+        let bytes = row.to_bytes();
         assert_eq!(
             &bytes[..22],
             b"\x08\x07\x06\x05\x04\x03\x02\x01\x0a\0\0\0\0\0\0\0\xef\xbe\xad\xde\x34\x12"
         );
-        assert_eq!(Row::parse(bytes.first_chunk().unwrap()), Slot::Row(row));
+        assert_eq!(Row::parse(&bytes), Slot::Row(row));
         for bit in 0..ROW_BYTES * 8 {
-            let mut bad = bytes.clone();
+            let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Row::parse(bad.first_chunk().unwrap()), Slot::Damaged, "bit {bit}");
+            assert_eq!(Row::parse(&bad), Slot::Damaged, "bit {bit}");
         }
         assert_eq!(Row::parse(&[0; ROW_BYTES]), Slot::Empty);
 

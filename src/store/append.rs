@@ -243,7 +243,7 @@ impl<'a> Appender<'a> {
             for (loc, &sum) in shard.locs.iter().zip(&shard.sums) {
                 entries.extend_from_slice(&loc.to_bytes());
                 if let Some(epoch) = epoch {
-                    Row { loc: loc.to_words(), sum, epoch }.write(&mut rows);
+                    rows.extend_from_slice(&Row { loc: loc.to_words(), sum, epoch }.to_bytes());
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{MAX_CHUNK_BYTES, MAX_CHUNKS};
-use crate::storage::{Access, Directory, Map, StorageFile};
+use crate::storage::{Access, Attributes, Directory, Map, StorageFile};
 
 /// Name of chunk `id`.
 pub(super) fn name(id: u16) -> String {
@@ -113,7 +113,7 @@ impl Chunks {
 impl Chunk {
     /// The file's size now, in bytes.
     pub(super) fn current_len(&self) -> Result<u64> {
-        let len = self.file.attributes().map_err(|e| self.io("read", e))?.len;
+        let len = self.attributes()?.len;
         self.len.store(len, Ordering::Relaxed);
         Ok(len)
     }
@@ -196,8 +196,8 @@ impl Chunk {
         self.file.sync().map_err(|e| self.io("sync", e))
     }
 
-    pub(super) fn allocated(&self) -> Result<u64> {
-        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.allocated)
+    pub(super) fn attributes(&self) -> Result<Attributes> {
+        self.file.attributes().map_err(|e| self.io("read", e))
     }
 
     #[cold]

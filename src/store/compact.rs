@@ -9,34 +9,27 @@
 //! before anything is written over, the last reader of the old places is done (see `state`).
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::Store;
 use super::layout::{Layout, Placed};
 use super::locks::Alone;
 use super::sidecars::SPARE;
-use super::state::{Overlay, State};
+use super::state::Overlay;
+use super::{Progress, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, Journal, MAX_CHUNK_BYTES, MAX_CHUNKS, RecordLoc, Row, Slot, Work};
 
-/// Bytes that move before their entries change. Bounds memory, and how many waits for the disk a compaction takes.
-const WINDOW: u64 = 32 << 20;
-/// Records that move before their entries change.
-const WINDOW_RECORDS: usize = 1 << 18;
-/// Gaps below this are crossed by way of the spare room.
-const SMALL_GAP: u64 = 4 << 20;
-/// Bytes that are copied at a time.
-const PIECE: u64 = 4 << 20;
+// In unit tests they are small, so that a small store meets every case.
 
-/// How far a compaction has come. Sizes are bytes of records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Progress {
-    /// Bytes that are done.
-    pub done: u64,
-    /// Bytes in all.
-    pub total: u64,
-}
+/// Bytes that move before their entries change. Bounds memory, and how many waits for the disk a compaction takes.
+const WINDOW: u64 = if cfg!(test) { 6 << 10 } else { 32 << 20 };
+/// Records that move before their entries change.
+const WINDOW_RECORDS: usize = if cfg!(test) { 5 } else { 1 << 18 };
+/// Gaps below this are crossed by way of the spare room.
+const SMALL_GAP: u64 = if cfg!(test) { 3 << 10 } else { 4 << 20 };
+/// Bytes that are copied at a time.
+const PIECE: u64 = if cfg!(test) { 1 << 10 } else { 4 << 20 };
 
 /// What a compaction did. Sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,13 +51,13 @@ impl Store {
     /// Readers of this process go on; other processes must not have the store open. Whatever happens, each record is
     /// whole: a compaction that was cut off is done by the next one. Cost: reading and writing what moves, some of it
     /// twice; memory: 8 bytes a record of the store and some 64 MiB. A second run moves nothing. `progress` is called
-    /// between steps.
+    /// between steps, and ends the compaction where it breaks.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] where an entry is damaged, records overlap, or a chunk is too short: repair the store first.
     /// [`ErrorKind::ReadOnly`], [`ErrorKind::Busy`] with the processes that have the store open, [`ErrorKind::Memory`],
-    /// and what the system refuses.
-    pub fn compact(&self, mut progress: impl FnMut(Progress)) -> Result<Compaction> {
+    /// [`ErrorKind::Interrupted`] where `progress` broke, and what the system refuses.
+    pub fn compact(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<Compaction> {
         let mut total = Compaction::default();
         let mut alone = self.alone()?;
         loop {
@@ -171,7 +164,7 @@ impl<'a, 'b> Compactor<'a, 'b> {
         Ok(Compactor { alone, header, layout, next: start, spare: (start, 0), done, progress })
     }
 
-    fn run(mut self, tell: &mut impl FnMut(Progress)) -> Result<Compaction> {
+    fn run(mut self, tell: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<Compaction> {
         let (moves, largest_crossing) = self.plan()?;
         if moves > 0 {
             self.begin(largest_crossing)?;
@@ -308,8 +301,7 @@ impl<'a, 'b> Compactor<'a, 'b> {
     }
 
     /// Moves all records that have a place to go to.
-    fn slide(&mut self, tell: &mut impl FnMut(Progress)) -> Result<()> {
-        tell(self.progress);
+    fn slide(&mut self, tell: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         let mut i = 0;
         while i < self.layout.len() {
             let Some(Placed { index, loc }) = self.record(i)? else { break };
@@ -338,13 +330,17 @@ impl<'a, 'b> Compactor<'a, 'b> {
             let Some(last) = batch.last() else { break };
             self.next = Place::of(&last.to).behind(last.to.phys_length.into());
             i = self.skip(i, batch.len())?;
-            if crossing {
-                self.cross(batch)?
-            } else {
-                self.step(&batch, &batch)?
+            if tell(self.progress).is_break() {
+                let text = format!("the compaction of {} was interrupted", self.alone.store.path.display());
+                return Err(Error::new(ErrorKind::Interrupted, text));
             }
-            tell(self.progress);
+            if crossing {
+                self.cross(batch)?;
+            } else {
+                self.step(&batch, &batch)?;
+            }
         }
+        let _ = tell(self.progress);
         Ok(())
     }
 
@@ -432,10 +428,10 @@ impl<'a, 'b> Compactor<'a, 'b> {
         }
         let mut entries: Overlay = batch.iter().map(|moving| (moving.index, moving.to.to_words())).collect();
         entries.sort_unstable_by_key(|&(index, _)| index);
-        store.replace(State::new(Arc::clone(&chunks), entries.clone(), &self.header));
+        store.show(entries.clone(), &self.header);
         store.meta.write_scattered(&entries)?;
         store.meta.sync()?;
-        store.replace(State::new(chunks, Overlay::new(), &self.header));
+        store.show(Overlay::new(), &self.header);
         Ok(())
     }
 
@@ -491,7 +487,7 @@ impl<'a, 'b> Compactor<'a, 'b> {
         Ok(())
     }
 
-    /// Makes checksums follow their records. One that is lost by a crash is found again by verify, from its contents.
+    /// Makes checksums follow their records. What a crash leaves undone here is done by the next opening (see `recover`).
     fn move_rows(&self, batch: &[Moving]) -> Result<()> {
         let Some(sums) = self.alone.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref())
         else {
@@ -501,17 +497,15 @@ impl<'a, 'b> Compactor<'a, 'b> {
         moved.sort_unstable_by_key(|moving| moving.index);
         let rows = sums.read_rows(moved.iter().map(|moving| moving.index))?;
         let mut changed = Vec::with_capacity(rows.len());
-        let mut bytes = Vec::new();
         for (moving, row) in moved.into_iter().zip(rows) {
             if let Slot::Row(row) = Row::parse(&row)
                 && row.loc == moving.from.to_words()
             {
-                bytes.clear();
-                Row { loc: moving.to.to_words(), ..row }.write(&mut bytes);
-                changed.extend(bytes.first_chunk().map(|&row| (moving.index, row)));
+                changed.push((moving.index, Row { loc: moving.to.to_words(), ..row }.to_bytes()));
             }
         }
-        sums.write_rows(&changed)
+        sums.write_rows(&changed)?;
+        sums.sync()
     }
 
     /// Writes the final header and cuts the files.
@@ -548,10 +542,9 @@ impl<'a, 'b> Compactor<'a, 'b> {
             state.chunks.remove_behind(store.dir.as_ref(), new.tail_chunk)?;
             store.sync_folder()?;
         }
-        let chunks = Arc::new(state.chunks.anew());
         drop(state);
         // Files that went must not be found open by a later append.
-        store.replace(State::new(chunks, Overlay::new(), &new));
+        store.show_anew(&new);
         self.header = new;
         self.alone.writer.checked = Some(new);
         if let Some(sidecars) = &self.alone.writer.sidecars {
@@ -587,7 +580,6 @@ impl<'a, 'b> Compactor<'a, 'b> {
     /// Brings empty records that lie behind the new frontier before it.
     fn place_empty_records(&self, new: &Header) -> Result<()> {
         let store = self.alone.store;
-        let state = store.state();
         let frontier = Place { chunk: new.tail_chunk, offset: new.tail_offset.into() };
         let mut entries = Overlay::new();
         for i in 0..self.layout.len() {
@@ -600,12 +592,10 @@ impl<'a, 'b> Compactor<'a, 'b> {
             return Ok(());
         }
         entries.sort_unstable_by_key(|&(index, _)| index);
-        let chunks = Arc::clone(&state.chunks);
-        drop(state);
-        store.replace(State::new(Arc::clone(&chunks), entries.clone(), &self.header));
+        store.show(entries.clone(), &self.header);
         store.meta.write_scattered(&entries)?;
         store.meta.sync()?;
-        store.replace(State::new(chunks, Overlay::new(), &self.header));
+        store.show(Overlay::new(), &self.header);
         Ok(())
     }
 
@@ -617,7 +607,7 @@ impl<'a, 'b> Compactor<'a, 'b> {
             .sync()
             .and_then(|()| store.meta.write_header(&self.header))
             .and_then(|()| store.meta.sync());
-        store.replace(State::new(Arc::clone(&store.state().chunks), Overlay::new(), &self.header));
+        store.show(Overlay::new(), &self.header);
         match undone {
             Ok(()) => e.with_help("every record is whole; compact again to go on"),
             Err(second) => {

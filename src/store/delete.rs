@@ -12,14 +12,13 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use super::locks::Alone;
 use super::sidecars::{Sidecars, Sums};
-use super::state::{Overlay, State};
-use super::{Store, out_of_range};
+use super::state::Overlay;
+use super::{Store, out_of_range, rows};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Header, Journal, Partner, Partners, Work};
+use crate::format::{Header, Journal, Partner, Partners, ROW_BYTES, Work};
 
 /// A record that a delete has given another index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,10 +108,7 @@ impl Store {
     /// # Errors
     /// As for [`Store::delete`]; [`ErrorKind::Geometry`] where the lengths differ.
     pub fn delete_aligned(stores: &[&Store], indices: &[u64]) -> Result<Vec<Move>> {
-        let mut held = Vec::with_capacity(stores.len());
-        for store in stores {
-            held.push(store.alone()?);
-        }
+        let held = take_alone(stores)?;
         let Some(leader) = held.first() else { return Ok(Vec::new()) };
         let length = leader.store.meta.whole_header()?.length;
         let mut doomed = vec![0u8; (length as usize).div_ceil(8)];
@@ -145,12 +141,26 @@ impl Store {
     }
 }
 
+/// Takes every store alone, in one order for all threads.
+fn take_alone<'a>(stores: &[&'a Store]) -> Result<Vec<Alone<'a>>> {
+    let mut order: Vec<(usize, &Store)> = stores.iter().copied().enumerate().collect();
+    order.sort_by_key(|&(_, store)| std::ptr::from_ref(store));
+    if order.windows(2).any(|pair| matches!(pair, [(_, a), (_, b)] if std::ptr::eq(*a, *b))) {
+        return Err(Error::new(ErrorKind::Geometry, "a store is named twice"));
+    }
+    let mut held = order.into_iter().map(|(i, store)| Ok((i, store.alone()?))).collect::<Result<Vec<_>>>()?;
+    held.sort_by_key(|&(i, _)| i);
+    Ok(held.into_iter().map(|(_, alone)| alone).collect())
+}
+
 /// The step of one store.
 struct Step<'a> {
     alone: Alone<'a>,
     plan: Plan,
     /// The entries of the holes as they were, to go back to.
     before: Overlay,
+    /// And the checksums beside them.
+    rows_before: Vec<rows::Indexed<ROW_BYTES>>,
 }
 
 /// Does the step in all stores, or in none.
@@ -219,7 +229,7 @@ fn go_back(steps: &mut [Step<'_>], e: Error) -> Error {
 
 impl<'a> Step<'a> {
     fn new(alone: Alone<'a>, plan: Plan) -> Step<'a> {
-        Step { alone, plan, before: Overlay::new() }
+        Step { alone, plan, before: Overlay::new(), rows_before: Vec::new() }
     }
 
     fn prepare(&mut self, journal: Journal) -> Result<()> {
@@ -248,17 +258,24 @@ impl<'a> Step<'a> {
         let before: Result<Overlay> =
             self.plan.moves.iter().map(|&(hole, _)| Ok((hole, store.meta.entry(hole)?))).collect();
         self.before = before?;
+        if let Some(sums) = self.sums() {
+            let holes = || self.plan.moves.iter().map(|&(hole, _)| hole);
+            self.rows_before = holes().zip(sums.read_rows(holes())?).collect();
+        }
         let overlay = self.plan.overlay(store)?;
-        store.replace(State::new(Arc::clone(&store.state().chunks), overlay, &self.plan.new));
-        let sums = self.alone.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref());
-        move_entries(store, &self.plan, sums)
+        store.show(overlay, &self.plan.new);
+        move_entries(store, &self.plan, self.sums())
+    }
+
+    fn sums(&self) -> Option<&Sums> {
+        self.alone.writer.sidecars.as_ref()?.sums.as_ref()
     }
 
     fn commit(&self) -> Result<()> {
         let store = self.alone.store;
         store.meta.write_header(&self.plan.new)?;
         store.meta.sync()?;
-        store.replace(State::new(Arc::clone(&store.state().chunks), Overlay::new(), &self.plan.new));
+        store.show(Overlay::new(), &self.plan.new);
         Ok(())
     }
 
@@ -269,7 +286,11 @@ impl<'a> Step<'a> {
             store.meta.write_scattered(&self.before)?;
             store.meta.sync()?;
         }
-        store.replace(State::new(Arc::clone(&store.state().chunks), Overlay::new(), &self.plan.old));
+        if let (Some(sums), false) = (self.sums(), self.rows_before.is_empty()) {
+            sums.write_rows(&self.rows_before)?;
+            sums.sync()?;
+        }
+        store.show(Overlay::new(), &self.plan.old);
         Ok(())
     }
 

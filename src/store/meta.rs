@@ -6,13 +6,12 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::state::Published;
 use super::{locks, rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Fault, HEADER_BYTES, Header, META_BYTES, bytes_to_words, entry_at, words_to_bytes};
-use crate::storage::{Access, Directory, Map, StorageFile};
+use crate::storage::{Access, Attributes, Directory, Map, StorageFile};
 
 /// Name of the file.
 pub(super) const NAME: &str = "meta.zr";
@@ -93,7 +92,7 @@ impl Meta {
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.len)
+        Ok(self.attributes()?.len)
     }
 
     /// How many whole entries the file has room for.
@@ -194,12 +193,9 @@ impl Meta {
         self.file.sync().map_err(|e| self.io("sync", e))
     }
 
-    pub(super) fn modified(&self) -> Result<SystemTime> {
-        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.modified)
-    }
-
-    pub(super) fn allocated(&self) -> Result<u64> {
-        Ok(self.file.attributes().map_err(|e| self.io("read", e))?.allocated)
+    /// Size, allocation and time of change of the file.
+    pub(super) fn attributes(&self) -> Result<Attributes> {
+        self.file.attributes().map_err(|e| self.io("read", e))
     }
 
     /// Whether this process is a fork of the one that opened the file.

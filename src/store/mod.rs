@@ -9,13 +9,17 @@ mod append;
 mod chunks;
 mod compact;
 mod delete;
+mod examine;
+mod history;
 mod layout;
 mod locks;
 mod meta;
 mod pack;
 mod read;
 mod recover;
+mod repair;
 mod rows;
+mod seal;
 mod shards;
 mod sidecars;
 mod state;
@@ -23,13 +27,17 @@ mod stats;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use append::Appender;
-pub use compact::{Compaction, Progress};
+pub use compact::Compaction;
 pub use delete::Move;
 pub use read::resize;
+pub use repair::Repair;
+pub use seal::Sealing;
 pub use stats::Stats;
 pub use sync::Durability;
+pub use verify::{BadRecord, Progress, Verification};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -118,34 +126,15 @@ impl Store {
     }
 
     fn open_on_disk(path: &Path, access: Access) -> Result<Store> {
-        let dir = Disk::open(path).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => {
-                Error::new(ErrorKind::NotFound, format!("no store at {}: no such folder", path.display()))
-            }
-            io::ErrorKind::NotADirectory => Error::new(
-                ErrorKind::NotAStore,
-                format!("{} is not a store: a store is a folder that holds meta.zr", path.display()),
-            ),
-            _ => Error::io(format!("can't open {}", path.display()), e),
-        })?;
+        let dir = open_folder(path)?;
         Store::open_in(Box::new(dir), path, access)
     }
 
     /// Opens the store in `dir`, which `path` names in messages.
     pub(crate) fn open_in(dir: Box<dyn Directory>, path: &Path, access: Access) -> Result<Store> {
-        let meta = Meta::open(dir.as_ref(), path, access)?;
-        meta.lock_for_use(access)?;
-        let (header, unfinished) = meta.any_header()?;
-        let chunks = Arc::new(Chunks::new(path, access));
-        let store = Store {
-            path: path.to_path_buf(),
-            dir,
-            meta,
-            access,
-            state: ArcSwap::from_pointee(State::new(chunks, Overlay::new(), &header)),
-            writer: Mutex::new(Writer::default()),
-            ahead: AtomicBool::new(false),
-        };
+        let store = Store::open_files(dir, path, access)?;
+        let (header, unfinished) = store.meta.any_header()?;
+        store.state().publish(&header);
         match (unfinished, access) {
             (true, Access::Read) => store.show_finished(&header)?,
             (true, Access::Write) => store.finish_step(&header)?,
@@ -154,6 +143,23 @@ impl Store {
             (false, Access::Read) => {}
         }
         Ok(store)
+    }
+
+    /// Opens the files of the store in `dir`, and looks at nothing in them.
+    fn open_files(dir: Box<dyn Directory>, path: &Path, access: Access) -> Result<Store> {
+        let meta = Meta::open(dir.as_ref(), path, access)?;
+        meta.lock_for_use(access)?;
+        let state =
+            State::new(Arc::new(Chunks::new(path, access)), Overlay::new(), &Header::empty(Version::V1));
+        Ok(Store {
+            path: path.to_path_buf(),
+            dir,
+            meta,
+            access,
+            state: ArcSwap::from_pointee(state),
+            writer: Mutex::default(),
+            ahead: AtomicBool::new(false),
+        })
     }
 
     /// The folder that the store was opened at.
@@ -182,7 +188,7 @@ impl Store {
     /// # Errors
     /// What the system refuses.
     pub fn modified(&self) -> Result<SystemTime> {
-        self.meta.modified()
+        Ok(self.meta.attributes()?.modified)
     }
 
     /// Changes an open store to version 2, so that it holds records of 0 B to 1 GiB. loaderx 0.5.0 refuses it then.
@@ -338,6 +344,20 @@ impl std::fmt::Debug for Store {
             .field("access", &self.access)
             .finish_non_exhaustive()
     }
+}
+
+/// Opens the folder of a store.
+fn open_folder(path: &Path) -> Result<Disk> {
+    Disk::open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            Error::new(ErrorKind::NotFound, format!("no store at {}: no such folder", path.display()))
+        }
+        io::ErrorKind::NotADirectory => Error::new(
+            ErrorKind::NotAStore,
+            format!("{} is not a store: a store is a folder that holds meta.zr", path.display()),
+        ),
+        _ => Error::io(format!("can't open {}", path.display()), e),
+    })
 }
 
 /// The error for an index that names no record.

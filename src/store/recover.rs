@@ -5,15 +5,17 @@
 //! where it was decided: where the store's own header is marked, or, for one that follows another, where the leader's is.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::delete::{self, Plan};
-use super::sidecars::JournalFile;
-use super::state::{Overlay, State};
+use super::sidecars::{JournalFile, Sums};
+use super::state::Overlay;
 use super::{Store, meta};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{HEADER_BYTES, Header, Journal, Partner, Partners, Work};
+use crate::format::{HEADER_BYTES, Header, Journal, Partner, Partners, RecordLoc, Row, Slot, Work, checksum};
 use crate::storage::{Access, Directory};
+
+/// Rows that are read at a time.
+const BLOCK: u32 = 1 << 14;
 
 /// What the journal of a marked store comes to.
 enum Verdict {
@@ -28,7 +30,7 @@ impl Store {
     pub(super) fn show_finished(&self, header: &Header) -> Result<()> {
         if let Verdict::Delete(plan, _) = self.judge(header)? {
             let overlay = plan.overlay(self)?;
-            self.replace(State::new(Arc::clone(&self.state().chunks), overlay, &plan.new));
+            self.show(overlay, &plan.new);
         }
         Ok(())
     }
@@ -53,6 +55,9 @@ impl Store {
         let sidecars = alone.writer.sidecars(self, &header)?;
         match verdict {
             Verdict::Keep => {
+                if let Some(sums) = &sidecars.sums {
+                    self.follow_moves(&header, sums)?;
+                }
                 self.meta.write_header(&header)?;
                 self.meta.sync()?;
                 sidecars.journal.clear()?;
@@ -62,12 +67,38 @@ impl Store {
                 delete::move_entries(self, &plan, sidecars.sums.as_ref())?;
                 self.meta.write_header(&plan.new)?;
                 self.meta.sync()?;
-                self.replace(State::new(Arc::clone(&self.state().chunks), Overlay::new(), &plan.new));
+                self.show(Overlay::new(), &plan.new);
                 delete::clean_up(self, sidecars, &plan)?;
                 log::info!("{}: a delete that was cut off is finished", self.path.display());
             }
         }
         Ok(())
+    }
+
+    /// Makes checksums follow records that a compaction has moved before it could write so: those whose bytes they fit.
+    fn follow_moves(&self, header: &Header, sums: &Sums) -> Result<()> {
+        let state = self.state();
+        let known = header.length.min(sums.rows()?);
+        let mut first = 0;
+        while first < known {
+            let end = known.min(first.saturating_add(BLOCK));
+            let mut changed = Vec::new();
+            for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
+                let words = self.meta.entry(index)?;
+                let Slot::Row(row) = Row::parse(&row) else { continue };
+                let loc = RecordLoc::decode(words, header.version);
+                let Some(loc) = loc.filter(|loc| row.loc != words && row.has_shape_of(loc)) else { continue };
+                let mut bytes = Vec::new();
+                super::resize(&mut bytes, loc.phys_length as usize)?;
+                state.chunks.get(self.dir.as_ref(), loc.chunk_id)?.read(&mut bytes, loc.offset.into())?;
+                if checksum(&bytes) == row.sum {
+                    changed.push((index, Row { loc: words, ..row }.to_bytes()));
+                }
+            }
+            sums.write_rows(&changed)?;
+            first = end;
+        }
+        sums.sync()
     }
 
     fn judge(&self, header: &Header) -> Result<Verdict> {

@@ -2,7 +2,7 @@
 //!
 //! Shared: one `Arc<State>`, loaded without a lock at the start of each read and held to its end. A writer that moves
 //! or deletes records puts a new state in its place and waits until the last reader of the old one is done
-//! ([`Store::replace`]). Then nobody reads the places that the old state named, nor the entries that the new one
+//! ([`Store::show`]). Then nobody reads the places that the old state named, nor the entries that the new one
 //! overlays, so both may be written over. Readers never wait.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -94,8 +94,20 @@ impl Store {
         self.state.load()
     }
 
-    /// Puts `state` in the place of the present one and waits until its last reader is done.
-    pub(super) fn replace(&self, state: State) {
+    /// Shows readers these entries in the place of the table's, sorted by index, and waits until the last reader of what was
+    /// shown before is done. The caller must not be one: it holds no state.
+    pub(super) fn show(&self, overlay: Overlay, header: &Header) {
+        let chunks = Arc::clone(&self.state().chunks);
+        self.replace(State::new(chunks, overlay, header));
+    }
+
+    /// As [`Store::show`], with no chunk open: files that went are not found open later.
+    pub(super) fn show_anew(&self, header: &Header) {
+        let chunks = Arc::new(self.state().chunks.anew());
+        self.replace(State::new(chunks, Overlay::new(), header));
+    }
+
+    fn replace(&self, state: State) {
         let old = self.state.swap(Arc::new(state));
         // The swap has turned every reader's claim into a reference.
         while Arc::strong_count(&old) > 1 {

@@ -4,6 +4,9 @@ use super::Store;
 use crate::error::Result;
 use crate::format::{MAX_CHUNK_BYTES, RecordLoc, Version};
 
+/// Disk is given in blocks of this many bytes, by most file systems.
+const BLOCK: u64 = 4 << 10;
+
 /// Figures of a store. All sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -18,6 +21,8 @@ pub struct Stats {
     pub logical_bytes: u64,
     /// How far the chunk files are used, to the write frontier.
     pub chunk_bytes: u64,
+    /// Disk that a compaction gives back.
+    pub freeable: u64,
     /// Records whose table entry contradicts the format; they are in none of the sums.
     pub damaged: u64,
 }
@@ -38,6 +43,7 @@ impl Stats {
             ("logical_bytes", self.logical_bytes),
             ("chunk_bytes", self.chunk_bytes),
             ("reclaimable", self.reclaimable()),
+            ("freeable", self.freeable),
             ("damaged", self.damaged),
         ];
         figures.into_iter().map(|(name, figure)| (name.to_owned(), figure.into())).collect()
@@ -60,6 +66,7 @@ impl Store {
             live_bytes: 0,
             logical_bytes: 0,
             chunk_bytes: u64::from(header.tail_chunk) * MAX_CHUNK_BYTES + u64::from(header.tail_offset),
+            freeable: 0,
             damaged: u64::from(header.length - there),
         };
         for index in 0..there {
@@ -71,6 +78,10 @@ impl Store {
                 None => stats.damaged += 1,
             }
         }
+        // Chunks are filled up to one record, which no compaction can tell before it has sorted them.
+        let full = stats.live_bytes / MAX_CHUNK_BYTES;
+        let kept = full * MAX_CHUNK_BYTES + (stats.live_bytes % MAX_CHUNK_BYTES).next_multiple_of(BLOCK);
+        stats.freeable = self.chunk_sizes()?.0.saturating_sub(kept);
         Ok(stats)
     }
 
@@ -79,14 +90,29 @@ impl Store {
     /// # Errors
     /// What the system refuses; missing chunks count as nothing.
     pub fn allocated(&self) -> Result<u64> {
+        Ok(self.meta.attributes()?.allocated + self.chunk_sizes()?.0)
+    }
+
+    /// Bytes that the store's files seem to have, holes included. Looks at each chunk file.
+    ///
+    /// # Errors
+    /// As for [`Store::allocated`].
+    pub fn apparent(&self) -> Result<u64> {
+        Ok(self.meta.attributes()?.len + self.chunk_sizes()?.1)
+    }
+
+    /// Bytes of disk, and apparent bytes, of all chunks.
+    fn chunk_sizes(&self) -> Result<(u64, u64)> {
         let tail = self.header_now()?.tail_chunk;
         let state = self.state();
-        let mut sum = self.meta.allocated()?;
+        let (mut allocated, mut apparent) = (0, 0);
         for id in 0..=tail {
             if let Ok(chunk) = state.chunks.get(self.dir.as_ref(), id) {
-                sum += chunk.allocated()?;
+                let attributes = chunk.attributes()?;
+                allocated += attributes.allocated;
+                apparent += attributes.len;
             }
         }
-        Ok(sum)
+        Ok((allocated, apparent))
     }
 }

@@ -1,5 +1,7 @@
 //! The store on a disk that records what is written and fails when told to.
 
+mod crash;
+
 use std::path::Path;
 
 use super::*;

@@ -1,0 +1,269 @@
+//! Repairing: a store that is damaged becomes a good one with every record that is good.
+//!
+//! Nothing good is at risk at any moment: a header and an entry are each replaced by one aligned write, from a value that
+//! was found wrong to one that was found right, and what the header said is kept. Then the records that stay bad are set
+//! aside and deleted, by the same step as any others (see `delete`).
+
+use std::path::{Path, PathBuf};
+
+use super::delete::{Move, is_set};
+use super::sidecars::{self, Sums};
+use super::verify::{BadRecord, Diagnosis, Progress};
+use super::{Store, open_folder};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Header, META_BYTES, RecordLoc, Version};
+use crate::storage::{Access, Directory};
+
+/// What a repair did.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Repair {
+    /// Records of the store as it is now.
+    pub records: u64,
+    /// What was wrong with the header or the files, and is mended.
+    pub faults: Vec<String>,
+    /// Records whose entry was wrong and is mended.
+    pub mended: u64,
+    /// Records that were bad and are gone from the store.
+    pub lost: u64,
+    /// The first 100,000 of them, by the index that they had.
+    pub bad: Vec<BadRecord>,
+    /// Where the header as it was and what can be read of the lost records is kept; `None` where nothing was.
+    pub set_aside: Option<PathBuf>,
+    /// The records that have another index now, since the last ones moved into the holes.
+    pub moves: Vec<Move>,
+}
+
+impl Store {
+    /// Keeps every record of the store at `path` that is good, and takes the bad ones out; see [`Store::verify`] for
+    /// what is bad. What can be read of those goes to a new folder `.zrfs/set-aside-N` in the store, one file for each
+    /// index. A header that was lost is found again from the checksum file, or from the table.
+    ///
+    /// Cost: that of verifying, and of deleting. A store that is good is left as it is.
+    ///
+    /// # Errors
+    /// As for [`Store::verify`] and [`Store::delete`].
+    pub fn repair(path: impl AsRef<Path>, progress: impl Fn(Progress) + Sync) -> Result<Repair> {
+        Store::repair_in(Box::new(open_folder(path.as_ref())?), path.as_ref(), &progress)
+    }
+
+    /// As [`Store::repair`], for the store in `dir`, which `path` names in messages.
+    pub(crate) fn repair_in(
+        dir: Box<dyn Directory>,
+        path: &Path,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Repair> {
+        let (store, fault) = Store::open_damaged_in(dir, path, Access::Write)?;
+        let mut done = Repair { faults: fault.into_iter().collect(), ..Repair::default() };
+        let mut aside = Aside { store: &store, folder: None };
+        let doomed = {
+            let _alone = store.alone()?;
+            if store.meta.entries_there()? < store.state().header().length {
+                done.faults.push(format!("{} ended before its last entry", store.meta.path.display()));
+                store.meta.set_len(META_BYTES)?;
+            }
+            let diagnosis = store.diagnose(progress)?;
+            done.faults.extend(diagnosis.found.faults.iter().cloned());
+            store.mend(&diagnosis, &mut done, &mut aside)?
+        };
+        for &index in &doomed {
+            aside.keep(index)?;
+        }
+        done.lost = doomed.len() as u64;
+        if let Some((folder, _)) = &aside.folder {
+            folder.sync().map_err(|e| Error::io("can't sync what was set aside", e))?;
+        }
+        done.set_aside = aside.folder.map(|(_, path)| path);
+        done.moves = store.delete(&doomed)?;
+        done.records = store.len();
+        Ok(done)
+    }
+
+    /// Puts header, table and entries right; returns the records that stay bad.
+    fn mend(&self, diagnosis: &Diagnosis, done: &mut Repair, aside: &mut Aside<'_>) -> Result<Vec<u64>> {
+        let header = diagnosis.header.unwrap_or_else(|| self.state().header());
+        let header = self.reaching_frontier(&header)?;
+        let old = self.meta.header_bytes()?;
+        let is_new = old != header.to_bytes();
+        if is_new {
+            aside.write("header", &old)?;
+        }
+        self.meta.write_scattered(&diagnosis.mends)?;
+        self.meta.sync()?;
+        if is_new {
+            self.meta.write_header(&header)?;
+            self.meta.sync()?;
+        }
+        self.state().publish(&header);
+        done.mended = diagnosis.mends.len() as u64;
+        let mut mended = vec![0u8; diagnosis.doomed.len()];
+        for &(index, _) in &diagnosis.mends {
+            mended.get_mut(index as usize / 8).into_iter().for_each(|byte| *byte |= 1 << (index % 8));
+        }
+        let lost = |index: u64| {
+            u32::try_from(index)
+                .is_ok_and(|index| is_set(&diagnosis.doomed, index) && !is_set(&mended, index))
+        };
+        done.bad = diagnosis.found.bad.iter().filter(|bad| lost(bad.index)).cloned().collect();
+        if diagnosis.header.is_some_and(|left| left.length != diagnosis.found.records.try_into().unwrap_or(0))
+        {
+            // More records, or fewer, than were examined: those are looked at under the right header.
+            let again = self.diagnose(&|_| {})?;
+            done.bad.clone_from(&again.found.bad);
+            return Ok((0..u64::from(header.length))
+                .filter(|&index| in_bits(&again.doomed, index))
+                .collect());
+        }
+        Ok((0..u64::from(header.length)).filter(|&index| lost(index)).collect())
+    }
+
+    /// `header` with a frontier that lies behind every record that is there, and within its chunk.
+    fn reaching_frontier(&self, header: &Header) -> Result<Header> {
+        let state = self.state();
+        let mut end = (0, 0);
+        for index in 0..header.length.min(self.meta.entries_there()?) {
+            let Some(loc) = RecordLoc::decode(self.words(&state, index)?, header.version) else { continue };
+            let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
+            if chunk.is_ok_and(|chunk| chunk.reaches(loc.end()).is_ok()) {
+                end = end.max((loc.chunk_id, loc.end()));
+            }
+        }
+        let frontier = (header.tail_chunk, u64::from(header.tail_offset));
+        if frontier >= end && self.frontier_in_chunk(header).is_ok() {
+            return Ok(*header);
+        }
+        let tail_offset = u32::try_from(end.1).unwrap_or(u32::MAX);
+        Ok(Header { tail_chunk: end.0, tail_offset, ..*header })
+    }
+
+    /// Opens the store at `path` for reading, whatever its header says; with it what is wrong with the header.
+    pub(super) fn open_damaged(path: &Path) -> Result<(Store, Option<String>)> {
+        Store::open_damaged_in(Box::new(open_folder(path)?), path, Access::Read)
+    }
+
+    fn open_damaged_in(
+        dir: Box<dyn Directory>,
+        path: &Path,
+        access: Access,
+    ) -> Result<(Store, Option<String>)> {
+        let store = Store::open_files(dir, path, access)?;
+        let (header, fault) = match store.meta.any_header() {
+            Ok((header, false)) => (header, None),
+            Ok((header, true)) => {
+                store.state().publish(&header);
+                let finished = match access {
+                    Access::Read => store.show_finished(&header),
+                    Access::Write => store.finish_step(&header),
+                };
+                match finished {
+                    Ok(()) => (store.state().header(), None),
+                    Err(e) if e.kind() == ErrorKind::Busy => return Err(e),
+                    Err(e) => (header, Some(e.to_string())),
+                }
+            }
+            Err(e) => (store.lost_header(&e)?, Some(e.to_string())),
+        };
+        store.state().publish(&header);
+        Ok((store, fault))
+    }
+
+    /// The header as it must have been, where the one on disk is none: `e` says why.
+    fn lost_header(&self, e: &Error) -> Result<Header> {
+        if let Some(sums) = Sums::open(self.dir.as_ref(), &self.path)? {
+            let left = [sums.header.after, sums.header.before];
+            let known = left.iter().filter_map(|bytes| Header::parse(bytes).ok());
+            // The later one may have been written or not: its records are there, or they are not.
+            for (header, is_last) in known.zip([false, true]) {
+                if is_last || self.has_entries(&header)? {
+                    return Ok(header);
+                }
+            }
+        }
+        self.header_of_table().and_then(|found| {
+            found.ok_or_else(|| {
+                Error::new(ErrorKind::NotAStore, format!("{e}, and its table holds no record"))
+            })
+        })
+    }
+
+    fn has_entries(&self, header: &Header) -> Result<bool> {
+        let last = header.length.checked_sub(1);
+        match last {
+            Some(last) if last < self.meta.entries_there()? => {
+                Ok(RecordLoc::decode(self.meta.entry(last)?, header.version).is_some())
+            }
+            Some(_) => Ok(false),
+            None => Ok(true),
+        }
+    }
+
+    /// The header that goes with the entries up to the last one that is not empty; `None` where all are.
+    fn header_of_table(&self) -> Result<Option<Header>> {
+        let (mut length, mut end, mut version) = (0, (0, 0), Version::V1);
+        let there = self.meta.entries_there()?.min(crate::format::MAX_RECORDS);
+        for index in 0..there {
+            let words = self.meta.entry(index)?;
+            let Some(loc) = RecordLoc::decode(words, Version::V2) else { continue };
+            if RecordLoc::decode(words, Version::V1).is_none() {
+                version = Version::V2;
+            }
+            end = end.max((loc.chunk_id, loc.end()));
+            length = index + 1;
+        }
+        let tail_offset = u32::try_from(end.1).unwrap_or(u32::MAX);
+        Ok((length > 0).then_some(Header { version, tail_chunk: end.0, tail_offset, length }))
+    }
+}
+
+fn in_bits(bits: &[u8], index: u64) -> bool {
+    u32::try_from(index).is_ok_and(|index| is_set(bits, index))
+}
+
+/// The folder for what is taken out of a store, made when something is.
+struct Aside<'a> {
+    store: &'a Store,
+    folder: Option<(Box<dyn Directory>, PathBuf)>,
+}
+
+impl Aside<'_> {
+    /// Keeps what can be read of a record: its stored bytes.
+    fn keep(&mut self, index: u64) -> Result<()> {
+        let Ok(loc) = self.store.location(index) else { return Ok(()) };
+        let state = self.store.state();
+        let Ok(chunk) = state.chunks.get(self.store.dir.as_ref(), loc.chunk_id) else { return Ok(()) };
+        let mut bytes = Vec::new();
+        super::resize(&mut bytes, loc.phys_length as usize)?;
+        if chunk.read(&mut bytes, loc.offset.into()).is_err() {
+            return Ok(());
+        }
+        self.write(&format!("{index:08}.{}", loc.compress.name()), &bytes)
+    }
+
+    /// Writes a new file and makes it durable.
+    fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let (folder, path) = match &mut self.folder {
+            Some(folder) => folder,
+            none => none.insert(new_folder(self.store)?),
+        };
+        let failed = |e| Error::io(format!("can't write {}", path.join(name).display()), e);
+        let file = folder.create(name).map_err(failed)?;
+        file.write_at(bytes, 0).and_then(|()| file.sync()).map_err(failed)
+    }
+}
+
+/// Makes the first `.zrfs/set-aside-N` that is not there.
+fn new_folder(store: &Store) -> Result<(Box<dyn Directory>, PathBuf)> {
+    let all = store.path.join(sidecars::FOLDER);
+    let failed = |e| Error::io(format!("can't make a folder in {}", all.display()), e);
+    let folder = store.dir.make_folder(sidecars::FOLDER).map_err(failed)?;
+    for n in 1..=u32::MAX {
+        let name = format!("set-aside-{n}");
+        if folder.folder(&name).is_err() {
+            let made = folder.make_folder(&name).map_err(failed)?;
+            folder.sync().map_err(failed)?;
+            store.sync_folder()?;
+            return Ok((made, all.join(name)));
+        }
+    }
+    Err(Error::new(ErrorKind::Full, format!("{} holds too many folders", all.display())))
+}

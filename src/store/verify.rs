@@ -1,0 +1,219 @@
+//! Verifying: every record is read and held against its checksum, its entry, its neighbours and the header.
+//!
+//! A record is *checked* where a checksum of zrfs describes it and fits; *unchecked* where none does, because another
+//! program appended or replaced it; *bad* where something contradicts something. Nothing is written.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+use super::Store;
+use super::examine::{Examiner, Outcome};
+use super::history::History;
+use super::layout::{Layout, Placed};
+use super::sidecars::Sums;
+use super::state::State;
+use crate::error::Result;
+use crate::format::{Header, RecordLoc};
+
+/// How far work on all records has come. Sizes are stored bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes that are done.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// What verifying has found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Verification {
+    /// Records in the store.
+    pub records: u64,
+    /// Records whose bytes are those that were appended.
+    pub checked: u64,
+    /// Records that no checksum of zrfs describes. What can be known without one was looked at.
+    pub unchecked: u64,
+    /// Records that are lost or altered.
+    pub bad_records: u64,
+    /// The first 100,000 of them, by index.
+    pub bad: Vec<BadRecord>,
+    /// What is wrong with the header or the files.
+    pub faults: Vec<String>,
+    /// What a reader should know and is not wrong.
+    pub notes: Vec<String>,
+}
+
+/// A record that is lost or altered.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BadRecord {
+    /// Its index.
+    pub index: u64,
+    /// Where its entry says that it lies; `None` where the entry contradicts the format.
+    pub loc: Option<RecordLoc>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// What repairing needs to know beside a [`Verification`].
+pub(super) struct Diagnosis {
+    pub(super) found: Verification,
+    /// All bad records, one bit each.
+    pub(super) doomed: Vec<u8>,
+    /// Bad records that are good under this entry.
+    pub(super) mends: Vec<(u32, [u64; 2])>,
+    /// The header that zrfs left, where the one on disk contradicts the store.
+    pub(super) header: Option<Header>,
+}
+
+impl Verification {
+    /// Whether nothing is wrong.
+    pub fn is_good(&self) -> bool {
+        self.bad_records == 0 && self.faults.is_empty()
+    }
+}
+
+impl Store {
+    /// Reads every record of the store at `path` and holds it against its checksum and the format. A store whose header
+    /// is damaged is verified as far as the rest tells what it was.
+    ///
+    /// Decodes on all cores; holds 9 bytes a record, and some records for each core. `progress` is called from any thread.
+    ///
+    /// # Errors
+    /// What the system refuses; [`NotFound`](crate::ErrorKind::NotFound), [`Busy`](crate::ErrorKind::Busy),
+    /// [`NotAStore`](crate::ErrorKind::NotAStore) where there is neither a header nor a sign of one. What is bad is in
+    /// the result, and no error.
+    ///
+    /// ```
+    /// # fn main() -> zrfs::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("s.zr");
+    /// # let store = zrfs::Store::create(&path, zrfs::Version::V1)?;
+    /// store.append(b"aaabbbccc", 3, zrfs::Codec::Raw)?;
+    /// store.sync()?;
+    /// let found = zrfs::Store::verify(&path, |progress| ())?;
+    /// assert!(found.is_good() && found.checked == 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn verify(path: impl AsRef<Path>, progress: impl Fn(Progress) + Sync) -> Result<Verification> {
+        let (store, fault) = Store::open_damaged(path.as_ref())?;
+        let mut found = store.diagnose(&progress)?.found;
+        found.faults.splice(0..0, fault);
+        Ok(found)
+    }
+
+    /// Examines the store as its state has it.
+    pub(super) fn diagnose(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<Diagnosis> {
+        let state = self.state();
+        let header = state.header();
+        let there = self.meta.entries_there()?.min(header.length);
+        let sums = Sums::open(self.dir.as_ref(), &self.path)?;
+        let mut found = Verification { records: header.length.into(), ..Verification::default() };
+        if there < header.length {
+            found.faults.push(format!(
+                "meta.zr has {there} entries, the header's field length says {}",
+                header.length
+            ));
+        }
+        if let Err(e) = self.frontier_in_chunk(&header) {
+            found.faults.push(e.to_string());
+        }
+        let history = History::read(self, &state, &header, there, sums.as_ref())?;
+        let (overlaps, total) = self.overlaps(&state, &Header { length: there, ..header })?;
+        let mut overlapping: Vec<u32> = overlaps.iter().flat_map(|&(a, b)| [a, b]).collect();
+        overlapping.sort_unstable();
+        overlapping.dedup();
+        let examiner = Examiner {
+            store: self,
+            state: &state,
+            header,
+            sums,
+            foreign: history.foreign,
+            overlapping,
+            progress,
+            total,
+            done: AtomicU64::new(0),
+        };
+        let mut outcome = examiner.all(there)?;
+        settle(&overlaps, &mut outcome);
+        for index in there..header.length {
+            outcome.bad(index, None, "meta.zr ends before its entry".to_owned(), None);
+        }
+        note(&history, &outcome, &mut found);
+        found.checked = outcome.checked;
+        found.bad_records = outcome.bad_records;
+        found.unchecked = found.records.saturating_sub(found.checked + found.bad_records);
+        found.bad = outcome.bad;
+        let header = history.fault.map(|(text, left)| {
+            found.faults.push(text);
+            left
+        });
+        Ok(Diagnosis { found, doomed: outcome.doomed, mends: outcome.mends, header })
+    }
+
+    /// Pairs of records that overlap, and the stored bytes of all.
+    fn overlaps(&self, state: &State, header: &Header) -> Result<(Vec<(u32, u32)>, u64)> {
+        let layout = Layout::read(self, state, header)?;
+        let (mut pairs, mut total) = (Vec::new(), 0);
+        for (_, places) in layout.chunks() {
+            // The record that reaches furthest so far.
+            let mut furthest: Option<(u32, u64)> = None;
+            for i in places {
+                let Some(Placed { index, loc }) = layout.record(self, state, header, i)? else { continue };
+                total += u64::from(loc.phys_length);
+                if loc.phys_length == 0 {
+                    continue;
+                }
+                match furthest {
+                    Some((other, end)) if u64::from(loc.offset) < end => pairs.push((other, index)),
+                    _ => {}
+                }
+                if furthest.is_none_or(|(_, end)| loc.end() > end) {
+                    furthest = Some((index, loc.end()));
+                }
+            }
+        }
+        Ok((pairs, total))
+    }
+}
+
+/// Of two records that overlap, those are bad that no checksum confirms; where it confirms both, the later one.
+fn settle(overlaps: &[(u32, u32)], outcome: &mut Outcome) {
+    let mut confirmed = std::mem::take(&mut outcome.overlapping);
+    confirmed.sort_unstable();
+    let is_confirmed = |index: u32| confirmed.binary_search(&index).is_ok();
+    for &(a, b) in overlaps {
+        let (low, high) = (a.min(b), a.max(b));
+        let both = is_confirmed(a) && is_confirmed(b);
+        for (index, other) in [(low, high), (high, low)] {
+            let bad = if both { index == high } else { !is_confirmed(index) };
+            if bad && !super::delete::is_set(&outcome.doomed, index) {
+                if is_confirmed(index) {
+                    outcome.checked = outcome.checked.saturating_sub(1);
+                }
+                outcome.bad(index, None, format!("its bytes overlap those of record {other}"), None);
+            }
+        }
+    }
+    outcome.bad.sort_by_key(|bad| bad.index);
+}
+
+fn note(history: &History, outcome: &Outcome, found: &mut Verification) {
+    if history.damaged_rows > 0 {
+        found
+            .notes
+            .push(format!("{} checksums are damaged: their records are unchecked", history.damaged_rows));
+    }
+    if history.foreign {
+        found.notes.push("another program has changed the store since zrfs wrote it".to_owned());
+    }
+    if outcome.doubtful > 0 {
+        found.notes.push(format!(
+            "{} unchecked records differ from a checksum that is older than a change by another program",
+            outcome.doubtful
+        ));
+    }
+}
