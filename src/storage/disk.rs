@@ -7,11 +7,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::{Access, Attributes, Directory, Lease, Lock, Map, Process, StorageFile, lock};
+use super::{Access, Attributes, Directory, Lease, Lock, Map, Process, StorageFile};
+use super::{fork, lease, lock, processes, space};
 
 /// Opens the regular file at `path` for reading; never waits, on a FIFO for example.
 ///
@@ -52,17 +54,12 @@ impl Directory for Disk {
         };
         // NONBLOCK: a FIFO in the file's place must not make us wait for its other end.
         let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Ok(Arc::new(DiskFile(regular(rustix::fs::openat(&self.0, name, flags, Mode::empty())?)?)))
+        DiskFile::shared(regular(rustix::fs::openat(&self.0, name, flags, Mode::empty())?)?)
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        Ok(Arc::new(DiskFile(File::from(rustix::fs::openat(
-            &self.0,
-            name,
-            flags,
-            Mode::from_raw_mode(0o666),
-        )?))))
+        DiskFile::shared(File::from(rustix::fs::openat(&self.0, name, flags, Mode::from_raw_mode(0o666))?))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -94,13 +91,42 @@ impl Directory for Disk {
     }
 }
 
-struct DiskFile(File);
+struct DiskFile {
+    // Declared first, so dropped first: the file leaves the list before its descriptor is closed.
+    entry: fork::Entry,
+    file: File,
+}
+
+impl DiskFile {
+    fn shared(file: File) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(DiskFile { entry: fork::Entry::new(&file)?, file }))
+    }
+
+    /// An error in a forked child: others may be writing, since the locks are not its own.
+    fn check_own(&self) -> io::Result<()> {
+        if self.entry.is_inherited() {
+            let text = "this process is a fork of the one that opened the file";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        // Closing would do, but for a child that is about to start a program: it has the file open until then.
+        if self.entry.locked().load(Ordering::SeqCst) && !self.entry.is_inherited() {
+            let _ = lock::unlock_all(&self.file);
+        }
+        self.end_lease();
+    }
+}
 
 impl StorageFile for DiskFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.0.read_at(rest, at + done as u64) {
+            match self.file.read_at(rest, at + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -111,11 +137,13 @@ impl StorageFile for DiskFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, at)
+        self.check_own()?;
+        space::end_within_limit(at, bytes.len() as u64)?;
+        self.file.write_all_at(bytes, at)
     }
 
     fn attributes(&self) -> io::Result<Attributes> {
-        let stat = rustix::fs::fstat(&self.0)?;
+        let stat = rustix::fs::fstat(&self.file)?;
         let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
         let since = Duration::new(seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
         Ok(Attributes {
@@ -126,49 +154,69 @@ impl StorageFile for DiskFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.check_own()?;
+        if len > self.file.metadata()?.len() {
+            space::end_within_limit(0, len)?;
+        }
+        self.file.set_len(len)
     }
 
     fn free(&self, at: u64, len: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(&self.0, flags, at, len)?)
+        self.check_own()?;
+        space::free(&self.file, at, len)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
     }
 
     fn map(&self, len: u64) -> io::Result<Map> {
-        Map::new(&self.0, len)
+        Map::new(&self.file, self.entry.number(), len)
     }
 
     fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(&self.0, FallocateFlags::empty(), at, len)?)
+        self.check_own()?;
+        space::allocate(&self.file, at, len)
     }
 
     fn lock(&self, byte: u64, lock: Lock) -> io::Result<bool> {
-        lock::try_lock(&self.0, byte, lock)
+        self.check_own()?;
+        self.entry.locked().store(true, Ordering::SeqCst);
+        lock::try_lock(&self.file, byte, lock)
     }
 
     fn unlock(&self, byte: u64) -> io::Result<()> {
-        lock::unlock(&self.0, byte)
+        // A process that was cloned by other means than `fork` would give back its parent's.
+        if self.entry.is_inherited() { Ok(()) } else { lock::unlock(&self.file, byte) }
     }
 
-    fn lock_holders(&self, _byte: u64) -> Vec<Process> {
-        Vec::new()
+    fn lock_holders(&self, byte: u64) -> Vec<Process> {
+        processes::lock_holders(&self.file, byte)
     }
 
     fn lease(&self) -> Lease {
-        Lease::Unknown
+        if self.entry.is_inherited() {
+            return Lease::Unknown;
+        }
+        let had = self.entry.leased().swap(true, Ordering::SeqCst);
+        let lease = lease::take(&self.file);
+        // One that was taken before stays, though somebody may wait for its end.
+        self.entry.leased().store(had || lease == Lease::Taken, Ordering::SeqCst);
+        lease
     }
 
-    fn end_lease(&self) {}
+    fn end_lease(&self) {
+        if self.entry.leased().load(Ordering::SeqCst) && !self.entry.is_inherited() {
+            lease::end(&self.file);
+            self.entry.leased().store(false, Ordering::SeqCst);
+        }
+    }
 
     fn openers(&self) -> Vec<Process> {
-        Vec::new()
+        processes::openers(&self.file)
     }
 
     fn is_inherited(&self) -> bool {
-        false
+        self.entry.is_inherited()
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
+use super::gate;
 use super::sigbus::Guard;
 
 /// A read-only mapping of the first bytes of a file. Reading behind the file's end is an error, not a signal.
@@ -18,6 +19,8 @@ pub struct Map {
     // Declared first, so dropped first: the watch ends before the mapping does.
     guard: Guard,
     raw: MmapRaw,
+    /// Declared last: taken when the map is dropped, it keeps forks out until the mapping is gone.
+    leaving: Option<gate::Inside>,
 }
 
 /// What a cut file gives.
@@ -26,13 +29,14 @@ fn cut() -> io::Error {
 }
 
 impl Map {
-    /// Maps the first `len` bytes of `file`, which may reach past its end.
-    pub(super) fn new(file: &File, len: u64) -> io::Result<Map> {
+    /// Maps the first `len` bytes of `file`, which may reach past its end. `number` is the file's in `fork`.
+    pub(super) fn new(file: &File, number: u64, len: u64) -> io::Result<Map> {
         let len = usize::try_from(len).map_err(io::Error::other)?;
+        let _inside = gate::enter();
         let raw = MmapOptions::new().len(len).map_raw_read_only(file)?;
-        let guard = Guard::new(raw.as_ptr() as usize, raw.len())
+        let guard = Guard::new(raw.as_ptr() as usize, raw.len(), number)
             .ok_or_else(|| io::Error::other("SIGBUS can't be handled in this process"))?;
-        Ok(Map { guard, raw })
+        Ok(Map { guard, raw, leaving: None })
     }
 
     /// The two little-endian words at byte `at`, a multiple of 16.
@@ -113,6 +117,12 @@ impl Map {
     }
 }
 
+impl Drop for Map {
+    fn drop(&mut self) {
+        self.leaving = Some(gate::enter());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +130,7 @@ mod tests {
     fn mapped(bytes: &[u8], len: u64) -> (File, Map) {
         let file = tempfile::tempfile().unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
-        let map = Map::new(&file, len).unwrap();
+        let map = Map::new(&file, 0, len).unwrap();
         (file, map)
     }
 

@@ -5,7 +5,8 @@
 //!
 //! This is the one room with `unsafe`, for what the standard library has no safe call for: reading mapped files
 //! (`map`), the signal that a read behind the end of a mapped file raises (`sigbus`), locks that belong to an open
-//! file (`lock`), and what children inherit (`descriptors`). Each use says why it is sound.
+//! file (`lock`), leases (`lease`), what a fork shares with its parent (`fork`), the list that both kinds of handlers
+//! walk (`list`), and what children inherit (`descriptors`). Each use says why it is sound.
 
 #[cfg(test)]
 pub(crate) mod crash;
@@ -14,13 +15,24 @@ mod descriptors;
 mod disk;
 #[cfg(test)]
 pub(crate) mod faulty;
+#[allow(unsafe_code, reason = "a fork handler")]
+mod fork;
+mod gate;
+#[allow(unsafe_code, reason = "fcntl has no safe call for leases")]
+mod lease;
+#[allow(unsafe_code, reason = "nodes that are never freed")]
+mod list;
 #[allow(unsafe_code, reason = "fcntl has no safe call for OFD locks")]
 mod lock;
 #[allow(unsafe_code, reason = "reads of mapped memory")]
 mod map;
+#[cfg(test)]
+#[allow(unsafe_code, reason = "tests that fork")]
+mod own_process;
 mod processes;
 #[allow(unsafe_code, reason = "a signal handler")]
 mod sigbus;
+mod space;
 
 pub use descriptors::keep_from_children;
 pub use disk::{Disk, open_regular};
@@ -93,6 +105,9 @@ pub trait Directory: Send + Sync {
 }
 
 /// An open file. All positions are byte offsets from its start.
+///
+/// A forked child reads on in what its parent opened, and changes and locks nothing: that is an error there. Dropping
+/// the file ends its locks and its lease.
 pub trait StorageFile: Send + Sync {
     /// Reads into `buf` until it is full or the file ends; returns the bytes read.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
@@ -110,19 +125,20 @@ pub trait StorageFile: Send + Sync {
     fn map(&self, len: u64) -> io::Result<Map>;
     /// Takes disk for a range, so that writing there needs no more; the size grows to its end.
     fn allocate(&self, at: u64, len: u64) -> io::Result<()>;
-    /// Takes the lock on one byte, or changes the one that is held; `false` where another open file is in the way. What was
-    /// held stays then. Never waits.
+    /// Takes the lock on one byte, or changes the one that is held; `false` where another open file is in the way. What
+    /// was held stays then. Never waits.
     fn lock(&self, byte: u64, lock: Lock) -> io::Result<bool>;
     /// Gives that lock back.
     fn unlock(&self, byte: u64) -> io::Result<()>;
-    /// Processes with a lock on that byte through another open file, as far as the system tells.
+    /// Processes with a lock on that byte through another open file, as far as the system tells. Slow: for messages.
     fn lock_holders(&self, byte: u64) -> Vec<Process>;
     /// Asks that others who open the file wait until [`StorageFile::end_lease`], at most for the system's lease-break
     /// time. Never waits.
     fn lease(&self) -> Lease;
     /// Ends the lease, if one was taken.
     fn end_lease(&self);
-    /// Other processes that have the file open, as far as the system tells.
+    /// Processes that have the file open, this one only if it has opened it twice, as far as the system tells. Slow: for
+    /// messages.
     fn openers(&self) -> Vec<Process>;
     /// Whether this process is a fork of the one that opened the file. It has no locks then.
     fn is_inherited(&self) -> bool;

@@ -5,44 +5,42 @@
 //! zeros where the file's page is missing, and lets the read go on. The reader looks at the mark after it has
 //! read; a marked mapping gives errors, never bytes. Faults elsewhere go to whatever handled SIGBUS before.
 //!
-//! Shared: a list of watches that only grows at its head, walked by the handler without a lock; its nodes are
-//! reused, never freed. Everything the handler does is async-signal-safe: atomic loads and stores, `mmap`, `signal`,
-//! `raise`.
+//! Shared: the list of watches, walked by the handler without a lock. Everything the handler does is
+//! async-signal-safe: atomic loads and stores, `mmap`, `signal`, `raise`.
 
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+
+use super::list::{List, Taken};
 
 /// One watched range of addresses. A free one has length 0.
+#[derive(Default)]
 struct Watch {
     start: AtomicUsize,
     len: AtomicUsize,
+    /// The file that is mapped there, by its number in `fork`.
+    file: AtomicU64,
     broken: AtomicBool,
-    taken: AtomicBool,
-    next: *const Watch,
 }
 
-static HEAD: AtomicPtr<Watch> = AtomicPtr::new(ptr::null_mut());
+static WATCHES: List<Watch> = List::new();
 /// What handled SIGBUS before us; `None` where our handler could not be installed.
 static PREVIOUS: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 
 /// Keeps a mapping watched until it is dropped, which has to be before the mapping goes.
-pub(super) struct Guard(&'static Watch);
-
-// SAFETY: `next` is set before a node is published and never changes; the rest is atomic.
-unsafe impl Sync for Watch {}
-// SAFETY: as above.
-unsafe impl Send for Watch {}
+pub(super) struct Guard(Taken<Watch>);
 
 impl Guard {
-    /// Watches `len` bytes from address `start`.
+    /// Watches `len` bytes from address `start`, where `file` is mapped.
     ///
     /// `None` where SIGBUS can't be handled; such a mapping must not be read.
-    pub(super) fn new(start: usize, len: usize) -> Option<Guard> {
+    pub(super) fn new(start: usize, len: usize, file: u64) -> Option<Guard> {
         PREVIOUS.get_or_init(install).as_ref()?;
-        let watch = free_watch();
+        let watch = WATCHES.take();
         watch.broken.store(false, Ordering::SeqCst);
+        watch.file.store(file, Ordering::SeqCst);
         watch.start.store(start, Ordering::SeqCst);
         watch.len.store(len, Ordering::SeqCst);
         Some(Guard(watch))
@@ -60,33 +58,31 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.len.store(0, Ordering::SeqCst);
-        self.0.taken.store(false, Ordering::SeqCst);
     }
 }
 
-/// A node that nobody else uses: a freed one, or a new one at the head.
-fn free_watch() -> &'static Watch {
-    let mut node = HEAD.load(Ordering::SeqCst).cast_const();
-    // SAFETY: nodes come from Box::leak and are never freed.
-    while let Some(watch) = unsafe { node.as_ref() } {
-        if watch.taken.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            return watch;
+/// Maps what is watched of `file` anew, from `opened`. Without that the mappings are broken from now on.
+///
+/// For a child before `fork` returns there, while no other thread is. Async-signal-safe.
+pub(super) fn map_anew(file: u64, opened: Option<BorrowedFd<'_>>) {
+    for watch in WATCHES.iter().filter(|watch| watch.file.load(Ordering::SeqCst) == file) {
+        let len = watch.len.load(Ordering::SeqCst);
+        if len == 0 {
+            continue;
         }
-        node = watch.next;
-    }
-    let watch = Box::leak(Box::new(Watch {
-        start: AtomicUsize::new(0),
-        len: AtomicUsize::new(0),
-        broken: AtomicBool::new(false),
-        taken: AtomicBool::new(true),
-        next: ptr::null(),
-    }));
-    let mut head = HEAD.load(Ordering::SeqCst);
-    loop {
-        watch.next = head;
-        match HEAD.compare_exchange(head, ptr::from_mut(watch), Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return watch,
-            Err(now) => head = now,
+        let at = watch.start.load(Ordering::SeqCst) as *mut libc::c_void;
+        let shared = libc::MAP_SHARED | libc::MAP_FIXED;
+        // SAFETY: a watched range is a mapping of ours, so nothing else is replaced, and readers find a page wherever
+        // there was one.
+        let mapped = opened.is_some_and(|opened| unsafe {
+            libc::mmap(at, len, libc::PROT_READ, shared, opened.as_raw_fd(), 0) != libc::MAP_FAILED
+        });
+        if !mapped {
+            // The mark comes first, as in `patch`.
+            watch.broken.store(true, Ordering::SeqCst);
+            let zeros = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            // SAFETY: as above.
+            unsafe { libc::mmap(at, len, libc::PROT_READ, zeros, -1, 0) };
         }
     }
 }
@@ -109,15 +105,13 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler of SIGBUS. A code above 0 means a fault, which
     // has an address; others mean that somebody has sent the signal.
     let (sent, address) = unsafe { ((*info).si_code <= 0, (*info).si_addr() as usize) };
-    let mut node = HEAD.load(Ordering::SeqCst).cast_const();
-    // SAFETY: nodes come from Box::leak and are never freed.
-    while let Some(watch) = unsafe { node.as_ref() }.filter(|_| !sent) {
+    let watched = |watch: &&Watch| {
         let start = watch.start.load(Ordering::SeqCst);
         let len = watch.len.load(Ordering::SeqCst);
-        if len > 0 && address >= start && address - start < len && patch(watch, address) {
-            return;
-        }
-        node = watch.next;
+        len > 0 && address >= start && address - start < len
+    };
+    if !sent && WATCHES.iter().filter(watched).any(|watch| patch(watch, address)) {
+        return;
     }
     pass_on(signal, sent, info, context);
 }
