@@ -39,43 +39,70 @@ pub fn is_one_flipped_bit(expected: u32, found: u32, len: u64) -> bool {
     false
 }
 
-/// The header of the checksum file.
+/// The epoch where that of a file can't be read: rows count as old.
+const EPOCH_LOST: u16 = u16::MAX / 2;
+
+/// The header of the checksum file: four units of 16 bytes, each replaced by one aligned write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SumsHeader {
     /// Rows with a lower one are older than a change of the store by another program.
     pub epoch: u16,
-    /// The header of meta.zr before zrfs last wrote it.
-    pub before: [u8; HEADER_BYTES],
-    /// The header of meta.zr as zrfs last wrote it, or was about to.
-    pub after: [u8; HEADER_BYTES],
+    /// Two headers of meta.zr: the one that zrfs has left there, and the one before it or the one that it was about to write.
+    pub left: [Option<[u8; HEADER_BYTES]>; 2],
 }
 
 impl SumsHeader {
-    /// Decodes a header; `None` where it is damaged or of another format.
+    /// Decodes a header; `None` where it is of another format. Units that are damaged say nothing.
     pub fn parse(bytes: &[u8; SUMS_HEADER_BYTES]) -> Option<SumsHeader> {
-        let (body, sum) = bytes.split_at(SUMS_HEADER_BYTES - 4);
-        let known = body.starts_with(&MAGIC)
-            && body.get(4..6) == Some(&VERSION.to_le_bytes())
-            && sum == checksum(body).to_le_bytes();
-        let epoch = u16::from_le_bytes(*body.get(6..)?.first_chunk()?);
-        let (before, after) = (*body.get(16..)?.first_chunk()?, *body.get(32..)?.first_chunk()?);
-        known.then_some(SumsHeader { epoch, before, after })
+        let (first, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let (head, sum) = first.split_last_chunk::<4>()?;
+        if !head.starts_with(&MAGIC) || head.get(4..6) != Some(&VERSION.to_le_bytes()) {
+            return None;
+        }
+        let sound = *sum == checksum(head).to_le_bytes();
+        let epoch = u16::from_le_bytes(*head.get(6..)?.first_chunk()?);
+        let unit = |at: usize| rest.get(at..)?.first_chunk().and_then(slot_to_header);
+        Some(SumsHeader {
+            epoch: if sound { epoch } else { EPOCH_LOST },
+            left: [unit(0), unit(HEADER_BYTES)],
+        })
     }
 
-    /// The header's bytes.
-    pub fn to_bytes(&self) -> [u8; SUMS_HEADER_BYTES] {
-        let mut bytes = Vec::with_capacity(SUMS_HEADER_BYTES);
-        bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&self.epoch.to_le_bytes());
-        bytes.extend_from_slice(&[0; 8]);
-        bytes.extend_from_slice(&self.before);
-        bytes.extend_from_slice(&self.after);
-        bytes.resize(SUMS_HEADER_BYTES - 4, 0);
-        let sum = checksum(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        bytes.first_chunk().copied().unwrap_or([0; SUMS_HEADER_BYTES])
+    /// The unit that holds the epoch; it is the first.
+    pub fn epoch_unit(&self) -> [u8; HEADER_BYTES] {
+        let mut unit = [0; HEADER_BYTES];
+        if let Some((head, sum)) = unit.split_last_chunk_mut::<4>() {
+            let fields =
+                u64::from(u32::from_le_bytes(MAGIC)) | u64::from(VERSION) << 32 | u64::from(self.epoch) << 48;
+            if let Some(start) = head.first_chunk_mut() {
+                *start = fields.to_le_bytes();
+            }
+            *sum = checksum(head).to_le_bytes();
+        }
+        unit
     }
+
+    /// The unit that holds a header of meta.zr; its place is [`left_at`].
+    pub fn left_unit(header: [u8; HEADER_BYTES]) -> [u8; HEADER_BYTES] {
+        let mut unit = header;
+        // The magic is the same in all of them: its place takes the checksum of the rest.
+        if let Some((sum, rest)) = unit.split_first_chunk_mut::<4>() {
+            *sum = checksum(rest).to_le_bytes();
+        }
+        unit
+    }
+}
+
+/// Byte offset in the checksum file of the first or second header of meta.zr.
+pub const fn left_at(which: usize) -> u64 {
+    (HEADER_BYTES * (1 + which)) as u64
+}
+
+fn slot_to_header(unit: &[u8; HEADER_BYTES]) -> Option<[u8; HEADER_BYTES]> {
+    let (sum, rest) = unit.split_first_chunk::<4>()?;
+    let mut header = *unit;
+    *header.first_chunk_mut()? = *b"ZREC";
+    (*sum == checksum(rest).to_le_bytes()).then_some(header)
 }
 
 /// A row of the checksum file.
@@ -180,13 +207,24 @@ mod tests {
         }
         assert_eq!(Row::parse(&[0; ROW_BYTES]), Slot::Empty);
 
-        let header = SumsHeader { epoch: 7, before: [1; 16], after: [2; 16] };
-        let bytes = header.to_bytes();
+        let headers = [*b"ZREC\x01\0\0\0\x09\0\0\0\x01\0\0\0", *b"ZREC\x01\0\0\0\x0c\0\0\0\x02\0\0\0"];
+        let header = SumsHeader { epoch: 7, left: headers.map(Some) };
+        let mut bytes = [0; SUMS_HEADER_BYTES];
+        bytes[..16].copy_from_slice(&header.epoch_unit());
+        bytes[16..32].copy_from_slice(&SumsHeader::left_unit(headers[0]));
+        bytes[32..48].copy_from_slice(&SumsHeader::left_unit(headers[1]));
         assert_eq!(SumsHeader::parse(&bytes), Some(header));
-        for bit in 0..SUMS_HEADER_BYTES * 8 {
+        for bit in 0..48 * 8 {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(SumsHeader::parse(&bad), None, "bit {bit}");
+            let expected = match bit / 8 {
+                0..6 => None,
+                6..16 => Some(SumsHeader { epoch: EPOCH_LOST, ..header }),
+                16..32 => Some(SumsHeader { left: [None, header.left[1]], ..header }),
+                _ => Some(SumsHeader { left: [header.left[0], None], ..header }),
+            };
+            assert_eq!(SumsHeader::parse(&bad), expected, "bit {bit}");
         }
+        assert_eq!(SumsHeader::parse(&[0; SUMS_HEADER_BYTES]), None);
     }
 }

@@ -43,8 +43,10 @@ pub(crate) struct Script(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     done: Vec<Op>,
-    /// How many changes still succeed before all fail, and with which errno.
+    /// How many changes still succeed before all fail, or one, and with which errno.
     fail: Option<(usize, i32)>,
+    once: bool,
+    failed: bool,
 }
 
 impl Script {
@@ -55,7 +57,19 @@ impl Script {
 
     /// After `count` more changes every one fails with `errno`.
     pub(crate) fn fail_after(&self, count: usize, errno: i32) {
-        self.0.lock().unwrap().fail = Some((count, errno));
+        let mut state = self.0.lock().unwrap();
+        (state.fail, state.once, state.failed) = (Some((count, errno)), false, false);
+    }
+
+    /// After `count` more changes one fails with `errno`.
+    pub(crate) fn fail_once_after(&self, count: usize, errno: i32) {
+        self.fail_after(count, errno);
+        self.0.lock().unwrap().once = true;
+    }
+
+    /// Whether no change has failed since one was told to.
+    pub(crate) fn untouched(&self) -> bool {
+        !self.0.lock().unwrap().failed
     }
 
     /// Nothing fails any more.
@@ -66,7 +80,14 @@ impl Script {
     fn change(&self, op: Op, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.0.lock().unwrap();
         match &mut state.fail {
-            Some((0, errno)) => return Err(io::Error::from_raw_os_error(*errno)),
+            Some((0, errno)) => {
+                let e = io::Error::from_raw_os_error(*errno);
+                state.failed = true;
+                if state.once {
+                    state.fail = None;
+                }
+                return Err(e);
+            }
             Some((left, _)) => *left -= 1,
             None => {}
         }

@@ -43,12 +43,13 @@ impl History {
     ) -> Result<History> {
         let Some(sums) = sums else { return Ok(History::default()) };
         let glance = glance(store, state, header, there, sums)?;
-        let left = [sums.header.after, sums.header.before];
+        let left: Vec<_> = sums.header.left.iter().flatten().copied().collect();
         let mut history = History { damaged_rows: glance.damaged_rows, ..History::default() };
         // A compaction of ours that was cut off leaves entries that their rows do not know yet.
         let unfinished = matches!(store.meta.any_header(), Ok((_, true)));
         history.foreign = glance.rewritten > 0 && !unfinished;
-        if !left.contains(&header.to_bytes()) {
+        // Where neither can be read, nothing is known.
+        if !left.is_empty() && !left.contains(&header.to_bytes()) {
             history.fault = left
                 .iter()
                 .filter_map(|bytes| Header::parse(bytes).ok())

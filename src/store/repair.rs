@@ -170,11 +170,13 @@ impl Store {
     /// The header as it must have been, where the one on disk is none: `e` says why.
     fn lost_header(&self, e: &Error) -> Result<Header> {
         if let Some(sums) = Sums::open(self.dir.as_ref(), &self.path)? {
-            let left = [sums.header.after, sums.header.before];
-            let known = left.iter().filter_map(|bytes| Header::parse(bytes).ok());
-            // The later one may have been written or not: its records are there, or they are not.
-            for (header, is_last) in known.zip([false, true]) {
-                if is_last || self.has_entries(&header)? {
+            let left = sums.header.left.iter().flatten();
+            let mut left: Vec<Header> = left.filter_map(|bytes| Header::parse(bytes).ok()).collect();
+            // The longer one may have been written or not, or be the one before a delete, which clears what goes.
+            left.sort_by_key(|header| std::cmp::Reverse(header.length));
+            let last = left.last().copied();
+            for header in left {
+                if Some(header) == last || self.has_entries(&header)? {
                     return Ok(header);
                 }
             }

@@ -8,7 +8,7 @@ use super::rows;
 use crate::error::{Error, Result};
 use crate::format::{
     HEADER_BYTES, Header, JOURNAL_HEADER_BYTES, Journal, ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader,
-    row_at,
+    left_at, row_at,
 };
 use crate::storage::{Access, Directory, StorageFile};
 
@@ -90,37 +90,53 @@ impl Sums {
         Ok(SumsHeader::parse(&bytes).map(|header| Sums { file, path, header }))
     }
 
-    /// Takes the file for writing. Where another program has changed the store since, rows become old ones.
+    /// Takes the file for writing, where meta.zr holds `disk`.
     fn adopt(file: Arc<dyn StorageFile>, path: PathBuf, disk: &Header) -> Result<Option<Sums>> {
         let mut bytes = [0; SUMS_HEADER_BYTES];
         file.read_at(&mut bytes, 0).map_err(|e| Error::io(format!("can't read {}", path.display()), e))?;
-        let header = match SumsHeader::parse(&bytes) {
-            Some(header) => header,
-            None if bytes == [0; SUMS_HEADER_BYTES] => SumsHeader::default(),
-            // A header that a power cut has torn. Which rows are old is not known then: all are.
-            None if bytes.starts_with(b"ZRCS\x01\0") => {
-                SumsHeader { epoch: u16::MAX / 2, ..SumsHeader::default() }
-            }
+        let (header, is_new) = match SumsHeader::parse(&bytes) {
+            Some(header) => (header, false),
+            None if bytes == [0; SUMS_HEADER_BYTES] => (SumsHeader::default(), true),
             None => return Ok(None),
         };
         let mut sums = Sums { file, path, header };
-        sums.notice(disk);
+        if is_new {
+            sums.write_units(header.epoch, disk.to_bytes())?;
+        }
+        sums.notice(disk)?;
         Ok(Some(sums))
     }
 
-    /// Compares what meta.zr holds with what zrfs left there.
-    pub(super) fn notice(&mut self, disk: &Header) {
+    /// Compares what meta.zr holds with what zrfs left there. Where another program has changed the store since, rows
+    /// become old ones.
+    pub(super) fn notice(&mut self, disk: &Header) -> Result<()> {
         let disk = disk.to_bytes();
-        if disk != self.header.before && disk != self.header.after {
-            self.header.epoch = self.header.epoch.saturating_add(1);
-            (self.header.before, self.header.after) = (disk, disk);
+        if self.header.left.contains(&Some(disk)) {
+            return Ok(());
         }
+        self.write_units(self.header.epoch.saturating_add(1), disk)
     }
 
-    /// Notes which header is about to be written.
-    pub(super) fn announce(&mut self, before: [u8; HEADER_BYTES], after: [u8; HEADER_BYTES]) -> Result<()> {
-        (self.header.before, self.header.after) = (before, after);
-        self.file.write_at(&self.header.to_bytes(), 0).map_err(|e| self.io("write", e))
+    fn write_units(&mut self, epoch: u16, disk: [u8; HEADER_BYTES]) -> Result<()> {
+        self.header = SumsHeader { epoch, left: [Some(disk), None] };
+        let mut bytes = self.header.epoch_unit().to_vec();
+        bytes.extend_from_slice(&SumsHeader::left_unit(disk));
+        bytes.resize(SUMS_HEADER_BYTES, 0);
+        self.file.write_at(&bytes, 0).map_err(|e| self.io("write", e))
+    }
+
+    /// Notes that meta.zr holds `disk` and is about to get `next`. Only one unit changes, and not the one that is right
+    /// now.
+    pub(super) fn announce(&mut self, disk: [u8; HEADER_BYTES], next: [u8; HEADER_BYTES]) -> Result<()> {
+        if self.header.left.contains(&Some(next)) {
+            return Ok(());
+        }
+        let which = usize::from(self.header.left.first() == Some(&Some(disk)));
+        if let Some(left) = self.header.left.get_mut(which) {
+            *left = Some(next);
+        }
+        let unit = SumsHeader::left_unit(next);
+        self.file.write_at(&unit, left_at(which)).map_err(|e| self.io("write", e))
     }
 
     /// Writes rows from `first` on, given as their bytes.

@@ -106,7 +106,7 @@ impl Writer {
         match &mut self.sidecars {
             Some(open) => {
                 if let Some(sums) = &mut open.sums {
-                    sums.notice(header);
+                    sums.notice(header)?;
                 }
             }
             none => {

@@ -352,3 +352,184 @@ fn a_delete_that_is_finished_after_a_crash_may_crash_again() {
         explore(&format!("a second crash after {stop} changes"), &twice, 40, stop);
     }
 }
+
+/// Two stores in one folder, and the story of a delete from both.
+struct Pair {
+    story: Story,
+    doomed: Vec<u64>,
+    data: List,
+    labels: List,
+}
+
+fn pair() -> Pair {
+    let dir = tempfile::tempdir().unwrap();
+    let script = Script::default();
+    let open = |name: &str, numbers| {
+        let path = dir.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        let disk = Box::new(Faulty::open_as(&path, name, &script));
+        let store = Store::create_in(disk, &path, Version::V1).unwrap();
+        let list = add(&store, numbers);
+        store.sync().unwrap();
+        (store, list)
+    };
+    let (a, data) = open("data.zr", 0..24);
+    let (b, labels) = open("labels.zr", 50..74);
+    script.take();
+    let before = Image::read(dir.path());
+    let doomed = vec![2, 3, 23, 11];
+    Store::delete_aligned(&[&a, &b], &doomed).unwrap();
+    let ops = script.take();
+    let reached = vec![(0, data.clone()), (ops.len(), swap_last(&data, &doomed))];
+    Pair { story: Story { before, ops, reached }, doomed, data, labels }
+}
+
+#[test]
+fn delete_from_two_stores() {
+    let Pair { story, doomed, data, labels } = pair();
+    let (data, labels) =
+        ([data.clone(), swap_last(&data, &doomed)], [labels.clone(), swap_last(&labels, &doomed)]);
+    let dir = tempfile::tempdir().unwrap();
+    let (path_a, path_b) = (dir.path().join("data.zr"), dir.path().join("labels.zr"));
+    let mut tried = HashSet::new();
+    let limits = Limits { per_point: 30, seed: 2, from: 0 };
+    let count = states(&story.before, &story.ops, limits, |state| {
+        let finished = state.completed == story.ops.len();
+        if !tried.insert((state.image.clone(), finished)) {
+            return;
+        }
+        let what = &state.what;
+        // Which of the two lists of each store is found, 0 before and 1 after.
+        let which = |lists: &[List; 2], found: &List| {
+            lists.iter().position(|list| list == found).unwrap_or_else(|| panic!("{what}: neither list"))
+        };
+        let reader =
+            |path: &Path| list_of(&Store::open_read_only(path).unwrap_or_else(|e| panic!("{what}: {e}")));
+        let writer = |path: &Path| list_of(&Store::open(path).unwrap_or_else(|e| panic!("{what}: {e}")));
+        // Whoever comes first, and for whatever, the two go together.
+        for order in [[&path_a, &path_b], [&path_b, &path_a]] {
+            state.image.write(dir.path());
+            let seen = (which(&data, &reader(&path_a)), which(&labels, &reader(&path_b)));
+            assert_eq!(seen.0, seen.1, "{what}: readers");
+            assert!(seen.0 == 1 || !finished, "{what}: what was acknowledged is undone");
+            for (path, lists) in [(&path_a, &data), (&path_b, &labels)] {
+                if let Some(list) = as_loaderx(path) {
+                    which(lists, &list);
+                }
+                assert!(Store::verify(path, |_| ()).unwrap().is_good(), "{what}");
+            }
+            for path in order {
+                let lists = if *path == path_a { &data } else { &labels };
+                assert_eq!(which(lists, &writer(path)), seen.0, "{what}: a writer");
+            }
+            let both = (which(&data, &reader(&path_a)), which(&labels, &reader(&path_b)));
+            assert_eq!(both, seen, "{what}: after both were opened for writing");
+        }
+    });
+    writeln!(
+        io::stderr(),
+        "    delete from two stores: {count} states on disk after a crash, {} of them distinct",
+        tried.len()
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_store_whose_partner_is_gone_says_so_and_waits() {
+    let Pair { story, data, labels, doomed } = pair();
+    let marked = |file: &str| {
+        let is_mark =
+            |op: &Op| matches!(op, Op::Write { file: f, at: 0, bytes } if f == file && bytes[5] == 0x80);
+        story.ops.iter().position(is_mark).unwrap() + 1
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let restore = |stop: usize| {
+        let limits = Limits { per_point: 0, seed: 1, from: 0 };
+        let mut image = None;
+        states(&story.before, &story.ops, limits, |state| {
+            if state.killed && state.completed == stop {
+                image = Some(state.image.clone());
+            }
+        });
+        image.unwrap().write(dir.path());
+    };
+    restore(marked("data.zr/meta.zr"));
+    std::fs::rename(path("labels.zr"), path("elsewhere")).unwrap();
+    let e = Store::open(path("data.zr")).unwrap_err();
+    assert!(e.kind() == ErrorKind::NotFound && e.to_string().contains("labels.zr"), "{e}");
+    std::fs::rename(path("elsewhere"), path("labels.zr")).unwrap();
+    assert_eq!(list_of(&Store::open(path("data.zr")).unwrap()), swap_last(&data, &doomed));
+    assert_eq!(list_of(&Store::open(path("labels.zr")).unwrap()), swap_last(&labels, &doomed));
+
+    // The one that follows is marked first: until the leader is, nothing is decided.
+    restore(marked("labels.zr/meta.zr"));
+    std::fs::rename(path("data.zr"), path("elsewhere")).unwrap();
+    let e = Store::open_read_only(path("labels.zr")).unwrap_err();
+    assert!(e.kind() == ErrorKind::NotFound && e.to_string().contains("data.zr"), "{e}");
+    std::fs::rename(path("elsewhere"), path("data.zr")).unwrap();
+    assert_eq!(list_of(&Store::open(path("labels.zr")).unwrap()), labels);
+    assert_eq!(list_of(&Store::open(path("data.zr")).unwrap()), data);
+}
+
+#[test]
+fn repair() {
+    let flips: [(&str, &str, u64, u8); 5] = [
+        ("a flipped header", "meta.zr", 12, 0x04),
+        ("a lost header", "meta.zr", 0, 0xff),
+        ("a flipped frontier", "meta.zr", 9, 0x20),
+        ("a flipped entry", "meta.zr", 16 + 16 * 5, 0x40),
+        ("a flipped record", "0.zr", 900, 0x01),
+    ];
+    for (name, file, at, bits) in flips {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, script, list) = begin(dir.path(), 10);
+        let hit = store.location(3).unwrap();
+        drop(store);
+        let damaged = Disk::open(dir.path()).unwrap().open(file, Access::Write).unwrap();
+        let mut byte = [0];
+        damaged.read_at(&mut byte, at).unwrap();
+        damaged.write_at(&[byte[0] ^ bits], at).unwrap();
+        drop(damaged);
+        assert!(!Store::verify(dir.path(), |_| ()).unwrap().is_good(), "{name}");
+        script.take();
+        let before = Image::read(dir.path());
+        let done =
+            Store::repair_in(Box::new(Faulty::open(dir.path(), &script)), dir.path(), &|_| ()).unwrap();
+        let ops = script.take();
+        let is_record = file == "0.zr";
+        let good = if is_record {
+            let bad = done.bad[0].index;
+            assert!(done.bad.len() == 1 && done.lost == 1, "{name}: {done:?}");
+            swap_last(&list, &[bad])
+        } else {
+            assert_eq!((done.lost, done.records), (0, 10), "{name}: {done:?}");
+            list.clone()
+        };
+        assert!(list_of(&Store::open(dir.path()).unwrap()) == good, "{name}");
+        let found = Store::verify(dir.path(), |_| ()).unwrap();
+        assert!(found.is_good() && found.unchecked == 0, "{name}: {found:?}");
+        assert!(hit.phys_length > 0);
+        // In each state after a crash a second repair ends where the first would have.
+        let copy = tempfile::tempdir().unwrap();
+        let mut seen = HashSet::new();
+        let count = states(&before, &ops, Limits { per_point: 30, seed: 3, from: 0 }, |state| {
+            if !seen.insert(state.image.clone()) {
+                return;
+            }
+            state.image.write(copy.path());
+            if let Some(list) = as_loaderx(copy.path()).filter(|_| file == "meta.zr" && at >= 16) {
+                // The damaged entry aside.
+                assert!(
+                    list.iter().zip(&good).filter(|(a, b)| a != b).count() <= 1,
+                    "{name}: {}",
+                    state.what
+                );
+            }
+            Store::repair(copy.path(), |_| ()).unwrap_or_else(|e| panic!("{name}: {}: {e}", state.what));
+            let store = Store::open(copy.path()).unwrap_or_else(|e| panic!("{name}: {}: {e}", state.what));
+            assert!(list_of(&store) == good, "{name}: {}", state.what);
+        });
+        writeln!(io::stderr(), "    repair of {name}: {count} states on disk after a crash").unwrap();
+    }
+}
