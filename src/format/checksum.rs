@@ -3,9 +3,6 @@
 use super::limits::HEADER_BYTES;
 use super::location::{HALF, RecordLoc, bytes_to_words, words_to_bytes};
 
-const MAGIC: [u8; 4] = *b"ZRCS";
-const VERSION: u16 = 1;
-
 /// Size of the header of the checksum file in bytes.
 pub const SUMS_HEADER_BYTES: usize = 64;
 /// Size of one of its rows in bytes.
@@ -39,14 +36,9 @@ pub fn is_one_flipped_bit(expected: u32, found: u32, len: u64) -> bool {
     false
 }
 
-/// The epoch where that of a file can't be read: rows count as old.
-const EPOCH_LOST: u16 = u16::MAX / 2;
-
 /// The header of the checksum file: four units of 16 bytes, each replaced by one aligned write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SumsHeader {
-    /// Rows with a lower one are older than a change of the store by another program.
-    pub epoch: u16,
     /// Two headers of meta.zr: the one that zrfs has left there, and the one before it or the one that it was about to write.
     pub left: [Option<[u8; HEADER_BYTES]>; 2],
 }
@@ -54,33 +46,15 @@ pub struct SumsHeader {
 impl SumsHeader {
     /// Decodes a header; `None` where it is of another format. Units that are damaged say nothing.
     pub fn parse(bytes: &[u8; SUMS_HEADER_BYTES]) -> Option<SumsHeader> {
-        let (first, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let (head, sum) = first.split_last_chunk::<4>()?;
-        if !head.starts_with(&MAGIC) || head.get(4..6) != Some(&VERSION.to_le_bytes()) {
+        if !bytes.starts_with(&SumsHeader::FIRST_UNIT) {
             return None;
         }
-        let sound = *sum == checksum(head).to_le_bytes();
-        let epoch = u16::from_le_bytes(*head.get(6..)?.first_chunk()?);
-        let unit = |at: usize| rest.get(at..)?.first_chunk().and_then(slot_to_header);
-        Some(SumsHeader {
-            epoch: if sound { epoch } else { EPOCH_LOST },
-            left: [unit(0), unit(HEADER_BYTES)],
-        })
+        let unit = |at: usize| bytes.get(at..)?.first_chunk().and_then(slot_to_header);
+        Some(SumsHeader { left: [unit(HEADER_BYTES), unit(2 * HEADER_BYTES)] })
     }
 
-    /// The unit that holds the epoch; it is the first.
-    pub fn epoch_unit(&self) -> [u8; HEADER_BYTES] {
-        let mut unit = [0; HEADER_BYTES];
-        if let Some((head, sum)) = unit.split_last_chunk_mut::<4>() {
-            let fields =
-                u64::from(u32::from_le_bytes(MAGIC)) | u64::from(VERSION) << 32 | u64::from(self.epoch) << 48;
-            if let Some(start) = head.first_chunk_mut() {
-                *start = fields.to_le_bytes();
-            }
-            *sum = checksum(head).to_le_bytes();
-        }
-        unit
-    }
+    /// The first unit: magic, version, zeros.
+    pub const FIRST_UNIT: [u8; HEADER_BYTES] = *b"ZRCS\x01\0\0\0\0\0\0\0\0\0\0\0";
 
     /// The unit that holds a header of meta.zr; its place is [`left_at`].
     pub fn left_unit(header: [u8; HEADER_BYTES]) -> [u8; HEADER_BYTES] {
@@ -112,8 +86,8 @@ pub struct Row {
     pub loc: [u64; 2],
     /// CRC32C of the record's stored bytes.
     pub sum: u32,
-    /// The file's epoch when it was written.
-    pub epoch: u16,
+    /// Another program may have put other bytes in the place since: where the sum differs, that need not be damage.
+    pub doubtful: bool,
 }
 
 /// What a row's bytes hold.
@@ -134,8 +108,8 @@ impl Row {
             let (body, check) = bytes.split_at(ROW_BYTES - 2);
             let loc = bytes_to_words(body.first_chunk()?);
             let sum = u32::from_le_bytes(*body.get(2 * HALF..)?.first_chunk()?);
-            let epoch = u16::from_le_bytes(*body.get(2 * HALF + 4..)?.first_chunk()?);
-            (short(body) == *check.first_chunk()?).then_some(Row { loc, sum, epoch })
+            let doubtful = *body.get(2 * HALF + 4)? != 0;
+            (short(body) == *check.first_chunk()?).then_some(Row { loc, sum, doubtful })
         };
         if bytes == &[0; ROW_BYTES] { Slot::Empty } else { row().map_or(Slot::Damaged, Slot::Row) }
     }
@@ -153,7 +127,7 @@ impl Row {
         let (body, check) = bytes.split_at_mut(ROW_BYTES - 2);
         if let Some((loc, rest)) = body.split_first_chunk_mut::<HEADER_BYTES>() {
             *loc = words_to_bytes(self.loc);
-            let tail = u64::from(self.sum) | u64::from(self.epoch) << 32;
+            let tail = u64::from(self.sum) | u64::from(self.doubtful) << 32;
             rest.copy_from_slice(tail.to_le_bytes().first_chunk::<6>().unwrap_or(&[0; 6]));
         }
         check.copy_from_slice(&short(body));
@@ -193,12 +167,9 @@ mod tests {
 
     #[test]
     fn rows_and_headers_go_both_ways_and_a_flipped_bit_spoils_them() {
-        let row = Row { loc: [0x0102_0304_0506_0708, 0x0a], sum: 0xdead_beef, epoch: 0x1234 };
+        let row = Row { loc: [0x0102_0304_0506_0708, 0x0a], sum: 0xdead_beef, doubtful: true };
         let bytes = row.to_bytes();
-        assert_eq!(
-            &bytes[..22],
-            b"\x08\x07\x06\x05\x04\x03\x02\x01\x0a\0\0\0\0\0\0\0\xef\xbe\xad\xde\x34\x12"
-        );
+        assert_eq!(&bytes[..22], b"\x08\x07\x06\x05\x04\x03\x02\x01\x0a\0\0\0\0\0\0\0\xef\xbe\xad\xde\x01\0");
         assert_eq!(Row::parse(&bytes), Slot::Row(row));
         for bit in 0..ROW_BYTES * 8 {
             let mut bad = bytes;
@@ -208,9 +179,9 @@ mod tests {
         assert_eq!(Row::parse(&[0; ROW_BYTES]), Slot::Empty);
 
         let headers = [*b"ZREC\x01\0\0\0\x09\0\0\0\x01\0\0\0", *b"ZREC\x01\0\0\0\x0c\0\0\0\x02\0\0\0"];
-        let header = SumsHeader { epoch: 7, left: headers.map(Some) };
+        let header = SumsHeader { left: headers.map(Some) };
         let mut bytes = [0; SUMS_HEADER_BYTES];
-        bytes[..16].copy_from_slice(&header.epoch_unit());
+        bytes[..16].copy_from_slice(&SumsHeader::FIRST_UNIT);
         bytes[16..32].copy_from_slice(&SumsHeader::left_unit(headers[0]));
         bytes[32..48].copy_from_slice(&SumsHeader::left_unit(headers[1]));
         assert_eq!(SumsHeader::parse(&bytes), Some(header));
@@ -218,10 +189,9 @@ mod tests {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
             let expected = match bit / 8 {
-                0..6 => None,
-                6..16 => Some(SumsHeader { epoch: EPOCH_LOST, ..header }),
-                16..32 => Some(SumsHeader { left: [None, header.left[1]], ..header }),
-                _ => Some(SumsHeader { left: [header.left[0], None], ..header }),
+                0..16 => None,
+                16..32 => Some(SumsHeader { left: [None, header.left[1]] }),
+                _ => Some(SumsHeader { left: [header.left[0], None] }),
             };
             assert_eq!(SumsHeader::parse(&bad), expected, "bit {bit}");
         }

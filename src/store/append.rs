@@ -234,17 +234,14 @@ impl<'a> Appender<'a> {
         }
         let mut frontier =
             Frontier { chunk: self.after.tail_chunk, offset: u64::from(self.after.tail_offset) };
-        let epoch = self.epoch();
         let mut entries = Vec::with_capacity(records * HEADER_BYTES);
-        let mut rows = Vec::with_capacity(if epoch.is_some() { records * ROW_BYTES } else { 0 });
+        let mut rows = Vec::with_capacity(records * ROW_BYTES);
         let mut segments = Vec::new();
         for shard in &mut shards {
             frontier.place(&mut shard.locs, &shard.bytes, &mut segments)?;
             for (loc, &sum) in shard.locs.iter().zip(&shard.sums) {
                 entries.extend_from_slice(&loc.to_bytes());
-                if let Some(epoch) = epoch {
-                    rows.extend_from_slice(&Row { loc: loc.to_words(), sum, epoch }.to_bytes());
-                }
+                rows.extend_from_slice(&Row { loc: loc.to_words(), sum, doubtful: false }.to_bytes());
             }
         }
         self.write(&mut segments, &entries, &rows).inspect_err(|_| self.state = State::Failed)?;
@@ -253,11 +250,6 @@ impl<'a> Appender<'a> {
         self.after.tail_offset = u32::try_from(frontier.offset).unwrap_or(u32::MAX);
         self.after.length += u32::try_from(records).unwrap_or(0);
         Ok(())
-    }
-
-    /// The epoch of the rows that are written; `None` where none are.
-    fn epoch(&self) -> Option<u16> {
-        self.writer.sidecars.as_ref()?.sums.as_ref().map(|sums| sums.header.epoch)
     }
 
     fn write(&mut self, segments: &mut [Segment<'_>], entries: &[u8], rows: &[u8]) -> Result<()> {

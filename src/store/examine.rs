@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::history::differing_bits;
+use super::history::{Place, differing_bits, place};
 use super::sidecars::Sums;
 use super::state::State;
 use super::verify::BadRecord;
@@ -27,8 +27,10 @@ pub(super) struct Examiner<'a> {
     pub(super) state: &'a State,
     pub(super) header: Header,
     pub(super) sums: Option<Sums>,
-    /// Another program has changed the store since zrfs wrote it last.
+    /// Another program has changed the store since zrfs wrote it.
     pub(super) foreign: bool,
+    /// From here on it may have put other bytes.
+    pub(super) doubt_from: Option<Place>,
     /// Sorted indices of records that overlap others.
     pub(super) overlapping: Vec<u32>,
     pub(super) progress: &'a (dyn Fn(Progress) + Sync),
@@ -239,8 +241,8 @@ impl Examiner<'_> {
             if is_one_flipped_bit(row.sum, sum, bytes.len() as u64) {
                 return bad("one bit of its bytes has flipped: the checksum differs", None);
             }
-            let old = self.foreign || self.sums.as_ref().is_some_and(|sums| row.epoch < sums.header.epoch);
-            return match (old, decodes) {
+            let doubtful = row.doubtful || self.doubt_from.is_some_and(|from| place(loc) >= from);
+            return match (doubtful, decodes) {
                 (true, true) => Ok(Finding::Doubtful),
                 (true, false) => bad(UNDECODABLE, None),
                 (false, _) => bad("its bytes have changed: the checksum differs", None),

@@ -1,21 +1,29 @@
-//! What the checksum file tells of the past: which header zrfs left, and whether another program changed the store since.
+//! What the checksum file tells of the past: which header zrfs left, and what another program may have changed since.
 //!
 //! A flipped bit and a change by another program both make the store differ from what zrfs left. They are told apart by
-//! what else differs: loaderx moves the frontier when it appends, and entries when it deletes or compacts.
+//! what else differs: loaderx moves the frontier when it appends, entries when it deletes, and entries and bytes when it
+//! compacts. It writes over bytes below the frontier in a compaction alone, and then from the first gap on; so only from
+//! there on a checksum that does not fit may be that of a record which is gone.
 
-use super::Store;
+use super::layout::{Layout, Placed};
 use super::sidecars::Sums;
 use super::state::State;
+use super::{Store, resize};
 use crate::error::Result;
-use crate::format::{HEADER_BYTES, Header, RecordLoc, Row, Slot};
+use crate::format::{HEADER_BYTES, Header, RecordLoc, Row, Slot, checksum};
 
 /// Rows that are read at a time.
 const BLOCK: u32 = 1 << 14;
 
+/// A chunk and an offset in it.
+pub(super) type Place = (u16, u64);
+
 #[derive(Default)]
 pub(super) struct History {
-    /// Another program has changed the store: a checksum that does not fit may be that of a record before it.
-    pub(super) foreign: bool,
+    /// What has changed, where another program has changed something.
+    pub(super) foreign: Option<String>,
+    /// From here on other bytes may lie where zrfs has written.
+    pub(super) doubt_from: Option<Place>,
     /// What contradicts the header on disk, and the header that zrfs left.
     pub(super) fault: Option<(String, Header)>,
     /// Rows that contradict their own checksum.
@@ -29,38 +37,107 @@ struct Glance {
     differing: u64,
     /// Those of them that differ in more than one bit.
     rewritten: u64,
+    /// The first place that those name, or their rows.
+    first_place: Option<Place>,
     damaged_rows: u64,
 }
 
 impl History {
-    /// Compares `header` and the first `there` entries with what zrfs has noted.
+    /// Compares `header` and the entries of `layout` with what zrfs has noted.
     pub(super) fn read(
         store: &Store,
         state: &State,
         header: &Header,
-        there: u32,
+        layout: &Layout,
         sums: Option<&Sums>,
     ) -> Result<History> {
         let Some(sums) = sums else { return Ok(History::default()) };
+        let there = store.meta.entries_there()?.min(header.length);
         let glance = glance(store, state, header, there, sums)?;
-        let left: Vec<_> = sums.header.left.iter().flatten().copied().collect();
         let mut history = History { damaged_rows: glance.damaged_rows, ..History::default() };
         // A compaction of ours that was cut off leaves entries that their rows do not know yet.
         let unfinished = matches!(store.meta.any_header(), Ok((_, true)));
-        history.foreign = glance.rewritten > 0 && !unfinished;
+        if glance.rewritten > 0 && !unfinished {
+            history.foreign = Some(format!("{} entries are not those that zrfs wrote", glance.rewritten));
+            history.doubt_from = glance.first_place;
+        }
+        let left: Vec<Header> =
+            sums.header.left.iter().flatten().filter_map(|bytes| Header::parse(bytes).ok()).collect();
         // Where neither can be read, nothing is known.
-        if !left.is_empty() && !left.contains(&header.to_bytes()) {
-            history.fault = left
-                .iter()
-                .filter_map(|bytes| Header::parse(bytes).ok())
-                .find(|left| is_flipped(header, left))
-                .map(|left| Ok((left, contradiction(store, state, header, &left, &glance, sums)?)))
-                .transpose()?
-                .and_then(|(left, text)| Some((text?, left)));
-            history.foreign |= history.fault.is_none();
+        let Some(last) = left.first().filter(|_| !left.contains(header)) else { return Ok(history) };
+        if let Some(left) = left.iter().find(|left| is_flipped(header, left)) {
+            history.fault =
+                contradiction(store, state, header, left, &glance, sums)?.map(|text| (text, *left));
+        }
+        if history.fault.is_none() {
+            history.foreign =
+                Some(format!("the header's length was {} and is {}", last.length, header.length));
+            if glance.rewritten == 0 {
+                history.doubt_from = replaced_end(store, state, header, layout, sums)?;
+            }
         }
         Ok(history)
     }
+}
+
+/// Accepts what another program has made of the store: `header` is on disk. Checksums of bytes that it may have written
+/// over are marked as doubtful.
+pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<()> {
+    let state = store.state();
+    let layout = Layout::read(store, &state, header)?;
+    let history = History::read(store, &state, header, &layout, Some(sums))?;
+    if let Some(from) = history.doubt_from {
+        let known = header.length.min(sums.rows()?);
+        let mut first = 0;
+        while first < known {
+            let end = known.min(first.saturating_add(BLOCK));
+            let mut doubtful = Vec::new();
+            for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
+                if let Slot::Row(row) = Row::parse(&row)
+                    && RecordLoc::decode(row.loc, header.version).is_some_and(|loc| place(&loc) >= from)
+                {
+                    doubtful.push((index, Row { doubtful: true, ..row }.to_bytes()));
+                }
+            }
+            sums.write_rows(&doubtful)?;
+            first = end;
+        }
+        sums.sync()?;
+    }
+    sums.accept(header)
+}
+
+pub(super) fn place(loc: &RecordLoc) -> Place {
+    (loc.chunk_id, loc.offset.into())
+}
+
+/// Where the records at the end of what zrfs wrote are not what it wrote: the first place of those. Another program may
+/// have deleted the last ones and put others there.
+fn replaced_end(
+    store: &Store,
+    state: &State,
+    header: &Header,
+    layout: &Layout,
+    sums: &Sums,
+) -> Result<Option<Place>> {
+    let (mut from, mut bytes) = (None, Vec::new());
+    for i in (0..layout.len()).rev() {
+        let Some(Placed { index, loc }) = layout.record(store, state, header, i)? else { continue };
+        let Slot::Row(row) = sums.row(index)? else { continue };
+        if row.loc != loc.to_words() || loc.phys_length == 0 {
+            continue;
+        }
+        bytes.clear();
+        resize(&mut bytes, loc.phys_length as usize)?;
+        let chunk = state.chunks.get(store.dir.as_ref(), loc.chunk_id);
+        if chunk.is_ok_and(|chunk| chunk.read(&mut bytes, loc.offset.into()).is_ok())
+            && checksum(&bytes) == row.sum
+        {
+            break;
+        }
+        from = Some(place(&loc));
+    }
+    Ok(from)
 }
 
 fn glance(store: &Store, state: &State, header: &Header, there: u32, sums: &Sums) -> Result<Glance> {
@@ -74,9 +151,13 @@ fn glance(store: &Store, state: &State, header: &Header, there: u32, sums: &Sums
             match Row::parse(&row) {
                 Slot::Row(row) if row.loc != words && state.overlaid(index).is_none() => {
                     glance.differing += 1;
-                    let bits = differing_bits(words, row.loc);
-                    let sound = RecordLoc::decode(words, header.version).is_some();
-                    glance.rewritten += u64::from(sound && bits > 1);
+                    let Some(loc) = RecordLoc::decode(words, header.version) else { continue };
+                    if differing_bits(words, row.loc) > 1 {
+                        glance.rewritten += 1;
+                        let old = RecordLoc::decode(row.loc, header.version);
+                        let places = [Some(loc), old].into_iter().flatten().map(|loc| place(&loc));
+                        glance.first_place = glance.first_place.into_iter().chain(places).min();
+                    }
                 }
                 Slot::Damaged => glance.damaged_rows += 1,
                 Slot::Row(_) | Slot::Empty => {}

@@ -101,25 +101,21 @@ impl Sums {
         };
         let mut sums = Sums { file, path, header };
         if is_new {
-            sums.write_units(header.epoch, disk.to_bytes())?;
+            sums.accept(disk)?;
         }
-        sums.notice(disk)?;
         Ok(Some(sums))
     }
 
-    /// Compares what meta.zr holds with what zrfs left there. Where another program has changed the store since, rows
-    /// become old ones.
-    pub(super) fn notice(&mut self, disk: &Header) -> Result<()> {
-        let disk = disk.to_bytes();
-        if self.header.left.contains(&Some(disk)) {
-            return Ok(());
-        }
-        self.write_units(self.header.epoch.saturating_add(1), disk)
+    /// Whether another program has changed the store since zrfs wrote it, where meta.zr holds `disk` now.
+    pub(super) fn is_foreign(&self, disk: &Header) -> bool {
+        !self.header.left.contains(&Some(disk.to_bytes()))
     }
 
-    fn write_units(&mut self, epoch: u16, disk: [u8; HEADER_BYTES]) -> Result<()> {
-        self.header = SumsHeader { epoch, left: [Some(disk), None] };
-        let mut bytes = self.header.epoch_unit().to_vec();
+    /// Takes `disk` for what zrfs has left in meta.zr.
+    pub(super) fn accept(&mut self, disk: &Header) -> Result<()> {
+        let disk = disk.to_bytes();
+        self.header = SumsHeader { left: [Some(disk), None] };
+        let mut bytes = SumsHeader::FIRST_UNIT.to_vec();
         bytes.extend_from_slice(&SumsHeader::left_unit(disk));
         bytes.resize(SUMS_HEADER_BYTES, 0);
         self.file.write_at(&bytes, 0).map_err(|e| self.io("write", e))

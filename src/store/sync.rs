@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
-use super::Store;
 use super::sidecars::Sidecars;
+use super::{Store, history};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Header;
 
@@ -103,19 +103,18 @@ impl Writer {
 
     /// What zrfs keeps beside the store's files, made where it is missing. `header` is the one on disk.
     pub(super) fn sidecars(&mut self, store: &Store, header: &Header) -> Result<&mut Sidecars> {
-        match &mut self.sidecars {
-            Some(open) => {
-                if let Some(sums) = &mut open.sums {
-                    sums.notice(header)?;
-                }
-            }
+        let sidecars = match &mut self.sidecars {
+            Some(open) => open,
             none => {
                 let open = Sidecars::open(store.dir.as_ref(), &store.path, header)?;
                 self.dirty.folder |= open.created;
-                *none = Some(open);
+                none.insert(open)
             }
+        };
+        if let Some(sums) = sidecars.sums.as_mut().filter(|sums| sums.is_foreign(header)) {
+            history::accept(store, header, sums)?;
         }
-        self.sidecars.as_mut().ok_or_else(|| Error::new(ErrorKind::Io, "no sidecars are open"))
+        Ok(sidecars)
     }
 
     /// Appends are no longer ahead of the disk.

@@ -121,8 +121,10 @@ impl Store {
         if let Err(e) = self.frontier_in_chunk(&header) {
             found.faults.push(e.to_string());
         }
-        let history = History::read(self, &state, &header, there, sums.as_ref())?;
-        let (overlaps, total) = self.overlaps(&state, &Header { length: there, ..header })?;
+        let layout = Layout::read(self, &state, &Header { length: there, ..header })?;
+        let history = History::read(self, &state, &header, &layout, sums.as_ref())?;
+        let (overlaps, total) = self.overlaps(&state, &header, &layout)?;
+        drop(layout);
         let mut overlapping: Vec<u32> = overlaps.iter().flat_map(|&(a, b)| [a, b]).collect();
         overlapping.sort_unstable();
         overlapping.dedup();
@@ -131,7 +133,8 @@ impl Store {
             state: &state,
             header,
             sums,
-            foreign: history.foreign,
+            foreign: history.foreign.is_some(),
+            doubt_from: history.doubt_from,
             overlapping,
             progress,
             total,
@@ -155,8 +158,7 @@ impl Store {
     }
 
     /// Pairs of records that overlap, and the stored bytes of all.
-    fn overlaps(&self, state: &State, header: &Header) -> Result<(Vec<(u32, u32)>, u64)> {
-        let layout = Layout::read(self, state, header)?;
+    fn overlaps(&self, state: &State, header: &Header, layout: &Layout) -> Result<(Vec<(u32, u32)>, u64)> {
         let (mut pairs, mut total) = (Vec::new(), 0);
         for (_, places) in layout.chunks() {
             // The record that reaches furthest so far.
@@ -207,12 +209,12 @@ fn note(history: &History, outcome: &Outcome, found: &mut Verification) {
             .notes
             .push(format!("{} checksums are damaged: their records are unchecked", history.damaged_rows));
     }
-    if history.foreign {
-        found.notes.push("another program has changed the store since zrfs wrote it".to_owned());
+    if let Some(change) = &history.foreign {
+        found.notes.push(format!("another program has changed the store since zrfs wrote it: {change}"));
     }
     if outcome.doubtful > 0 {
         found.notes.push(format!(
-            "{} unchecked records differ from a checksum that is older than a change by another program",
+            "{} unchecked records differ from checksums of what lay there before another program wrote there",
             outcome.doubtful
         ));
     }
