@@ -103,7 +103,10 @@ impl Store {
 
     fn judge(&self, header: &Header) -> Result<Verdict> {
         let refused = |text: &str| {
-            let text = format!("{}: a delete or a compaction was cut off, and {text}", self.path.display());
+            let text = format!(
+                "{}: the header's field version says that a delete or a compaction was cut off, and {text}",
+                self.path.display()
+            );
             Err(Error::new(ErrorKind::Damaged, text).with_help("`zrfs repair` keeps every good record"))
         };
         let Some(journal) = JournalFile::read(self.dir.as_ref()) else {
