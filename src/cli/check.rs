@@ -25,11 +25,11 @@ pub(super) fn verify(path: &Path, json: bool) -> Outcome {
         out.line(to_json(&found))?;
     } else {
         for fault in &found.faults {
-            out.line(format_args!("fault\t{fault}"))?;
+            out.line(format_args!("fault: {fault}"))?;
         }
         tell_bad(&mut out, &found.bad)?;
         for note in &found.notes {
-            out.line(format_args!("note\t{note}"))?;
+            out.line(format_args!("note: {note}"))?;
         }
         let Verification { records, checked, unchecked, bad_records, .. } = found;
         let path = path.display();
@@ -101,7 +101,7 @@ pub(super) fn repair(path: &Path) -> Outcome {
     let Repair { records, faults, mended, lost, bad, set_aside, moves, .. } = done?;
     let mut out = Output::new();
     for fault in &faults {
-        out.line(format_args!("mended\t{fault}"))?;
+        out.line(format_args!("mended: {fault}"))?;
     }
     tell_bad(&mut out, &bad)?;
     tell_moves(&mut out, &moves)?;

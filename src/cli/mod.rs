@@ -112,7 +112,6 @@ struct LsArgs {
     store: PathBuf,
     /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input;
     /// all without
-    #[arg(allow_hyphen_values = true)]
     records: Vec<String>,
     /// One JSON object a record
     #[arg(long)]
@@ -128,7 +127,7 @@ struct CatArgs {
     /// The store
     store: PathBuf,
     /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
-    #[arg(required = true, allow_hyphen_values = true)]
+    #[arg(required = true)]
     records: Vec<String>,
 }
 
@@ -158,7 +157,7 @@ struct DeleteArgs {
     /// The store
     store: PathBuf,
     /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
-    #[arg(required = true, allow_hyphen_values = true)]
+    #[arg(required = true)]
     records: Vec<String>,
     /// Stores of the same length that lose the same records, in one step
     #[arg(long, value_name = "STORE", num_args = 1..)]

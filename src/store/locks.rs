@@ -22,12 +22,30 @@ const USE: u64 = APPEND + 1;
 /// Processes that a message names.
 const NAMED: usize = 5;
 
+/// How often a lock is asked for again where whoever was in the way is gone by the time that it is looked for.
+const TRIES: usize = 20;
+
 impl Meta {
+    /// Takes a lock; `Err` has those who are in the way.
+    fn take(&self, byte: u64, lock: Lock) -> io::Result<std::result::Result<(), Vec<Process>>> {
+        for _ in 0..TRIES {
+            if self.file.lock(byte, lock)? {
+                return Ok(Ok(()));
+            }
+            let holders = self.file.lock_holders(byte);
+            if !holders.is_empty() {
+                return Ok(Err(holders));
+            }
+        }
+        // Of another user, say.
+        Ok(Err(Vec::new()))
+    }
+
     /// Joins those who have the store open.
     pub(super) fn lock_for_use(&self, access: Access) -> Result<()> {
-        match self.file.lock(USE, Lock::Shared) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.busy("is being changed", &self.file.lock_holders(USE))),
+        match self.take(USE, Lock::Shared) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(holders)) => Err(self.busy("is being changed", &holders)),
             Err(e) if access == Access::Read => {
                 log::warn!(
                     "{} can't be locked ({e}): nothing keeps others from changing it while it is read",
@@ -42,9 +60,9 @@ impl Meta {
     /// Takes the appenders' lock, or says who is in the way.
     pub(super) fn lock_for_append(&self) -> Result<()> {
         self.refuse_forked()?;
-        match self.file.lock(APPEND, Lock::Exclusive) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.busy("is being appended to", &self.file.lock_holders(APPEND))),
+        match self.take(APPEND, Lock::Exclusive) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(holders)) => Err(self.busy("is being appended to", &holders)),
             Err(e) => Err(self.no_locks(e)),
         }
     }
@@ -58,17 +76,23 @@ impl Meta {
 
     /// Turns the shared lock into an exclusive one, and the store away from loaderx.
     fn lock_alone(&self) -> Result<()> {
-        match self.file.lock(USE, Lock::Exclusive) {
-            Ok(true) => {}
-            Ok(false) => return Err(self.busy("is open", &self.file.lock_holders(USE))),
+        match self.take(USE, Lock::Exclusive) {
+            Ok(Ok(())) => {}
+            Ok(Err(holders)) => return Err(self.busy("is open", &holders)),
             Err(e) => return Err(self.no_locks(e)),
         }
-        if self.file.lease() == Lease::InUse {
-            let openers = self.file.openers();
-            self.share_again();
-            return Err(self.busy("is open", &openers));
+        let mut openers = Vec::new();
+        for _ in 0..TRIES {
+            if self.file.lease() != Lease::InUse {
+                return Ok(());
+            }
+            openers = self.file.openers();
+            if !openers.is_empty() {
+                break;
+            }
         }
-        Ok(())
+        self.share_again();
+        Err(self.busy("is open", &openers))
     }
 
     fn share_again(&self) {

@@ -54,7 +54,7 @@ impl Store {
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Repair> {
         let (store, fault) = Store::open_damaged_in(dir, path, Access::Write)?;
-        let mut done = Repair { faults: fault.into_iter().collect(), ..Repair::default() };
+        let mut done = Repair { faults: fault.iter().cloned().collect(), ..Repair::default() };
         let mut aside = Aside { store: &store, folder: None };
         let doomed = {
             let _alone = store.alone()?;
@@ -62,9 +62,15 @@ impl Store {
                 done.faults.push(format!("{} ended before its last entry", store.meta.path.display()));
                 store.meta.set_len(META_BYTES)?;
             }
+            let header = store.state().header();
+            let reaching = store.reaching_frontier(&header)?;
+            if fault.is_some() || store.frontier_in_chunk(&header).is_err() {
+                // Nothing else tells where the frontier was.
+                store.state().publish(&reaching);
+            }
             let diagnosis = store.diagnose(progress)?;
             done.faults.extend(diagnosis.found.faults.iter().cloned());
-            store.mend(&diagnosis, &mut done, &mut aside)?
+            store.mend(diagnosis, &mut done, &mut aside)?
         };
         for &index in &doomed {
             aside.keep(index)?;
@@ -80,41 +86,25 @@ impl Store {
     }
 
     /// Puts header, table and entries right; returns the records that stay bad.
-    fn mend(&self, diagnosis: &Diagnosis, done: &mut Repair, aside: &mut Aside<'_>) -> Result<Vec<u64>> {
-        let header = diagnosis.header.unwrap_or_else(|| self.state().header());
-        let header = self.reaching_frontier(&header)?;
-        let old = self.meta.header_bytes()?;
-        let is_new = old != header.to_bytes();
-        if is_new {
-            aside.write("header", &old)?;
-        }
-        self.meta.write_scattered(&diagnosis.mends)?;
+    fn mend(&self, diagnosis: Diagnosis, done: &mut Repair, aside: &mut Aside<'_>) -> Result<Vec<u64>> {
+        let Diagnosis { found, mut doomed, mends, .. } = diagnosis;
+        self.meta.write_scattered(&mends)?;
         self.meta.sync()?;
-        if is_new {
+        let header = self.reaching_frontier(&self.state().header())?;
+        let old = self.meta.header_bytes().unwrap_or_default();
+        if old != header.to_bytes() {
+            aside.write("header", &old)?;
             self.meta.write_header(&header)?;
             self.meta.sync()?;
         }
         self.state().publish(&header);
-        done.mended = diagnosis.mends.len() as u64;
-        let mut mended = vec![0u8; diagnosis.doomed.len()];
-        for &(index, _) in &diagnosis.mends {
-            mended.get_mut(index as usize / 8).into_iter().for_each(|byte| *byte |= 1 << (index % 8));
+        for &(index, _) in &mends {
+            doomed.get_mut(index as usize / 8).into_iter().for_each(|byte| *byte &= !(1 << (index % 8)));
         }
-        let lost = |index: u64| {
-            u32::try_from(index)
-                .is_ok_and(|index| is_set(&diagnosis.doomed, index) && !is_set(&mended, index))
-        };
-        done.bad = diagnosis.found.bad.iter().filter(|bad| lost(bad.index)).cloned().collect();
-        if diagnosis.header.is_some_and(|left| left.length != diagnosis.found.records.try_into().unwrap_or(0))
-        {
-            // More records, or fewer, than were examined: those are looked at under the right header.
-            let again = self.diagnose(&|_| {})?;
-            done.bad.clone_from(&again.found.bad);
-            return Ok((0..u64::from(header.length))
-                .filter(|&index| in_bits(&again.doomed, index))
-                .collect());
-        }
-        Ok((0..u64::from(header.length)).filter(|&index| lost(index)).collect())
+        let is_lost = |index: u64| u32::try_from(index).is_ok_and(|index| is_set(&doomed, index));
+        done.mended = mends.len() as u64;
+        done.bad = found.bad.into_iter().filter(|bad| is_lost(bad.index)).collect();
+        Ok((0..u64::from(header.length)).filter(|&index| is_lost(index)).collect())
     }
 
     /// `header` with a frontier that lies behind every record that is there, and within its chunk.
@@ -215,10 +205,6 @@ impl Store {
         let tail_offset = u32::try_from(end.1).unwrap_or(u32::MAX);
         Ok((length > 0).then_some(Header { version, tail_chunk: end.0, tail_offset, length }))
     }
-}
-
-fn in_bits(bits: &[u8], index: u64) -> bool {
-    u32::try_from(index).is_ok_and(|index| is_set(bits, index))
 }
 
 /// The folder for what is taken out of a store, made when something is.

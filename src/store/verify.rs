@@ -64,8 +64,17 @@ pub(super) struct Diagnosis {
     pub(super) doomed: Vec<u8>,
     /// Bad records that are good under this entry.
     pub(super) mends: Vec<(u32, [u64; 2])>,
-    /// The header that zrfs left, where the one on disk contradicts the store.
+    /// The header that zrfs left, where the one on disk contradicts the store. All else was examined under it.
     pub(super) header: Option<Header>,
+}
+
+/// What is known of a store before its records are read.
+struct Survey {
+    header: Header,
+    /// Entries that the table has room for.
+    there: u32,
+    layout: Layout,
+    history: History,
 }
 
 impl Verification {
@@ -105,13 +114,21 @@ impl Store {
         Ok(found)
     }
 
-    /// Examines the store as its state has it.
+    /// Examines the store as its state has it; where the header contradicts the rest, as zrfs has left it, which the state
+    /// then takes over.
     pub(super) fn diagnose(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<Diagnosis> {
         let state = self.state();
-        let header = state.header();
-        let there = self.meta.entries_there()?.min(header.length);
         let sums = Sums::open(self.dir.as_ref(), &self.path)?;
-        let mut found = Verification { records: header.length.into(), ..Verification::default() };
+        let mut found = Verification::default();
+        let mut survey = self.survey(&state, state.header(), sums.as_ref())?;
+        let mut mended = None;
+        if let Some((text, left)) = survey.history.fault.take() {
+            found.faults.push(text);
+            mended = Some(left);
+            state.publish(&left);
+            survey = self.survey(&state, left, sums.as_ref())?;
+        }
+        let Survey { header, there, layout, history } = survey;
         if there < header.length {
             found.faults.push(format!(
                 "meta.zr has {there} entries, the header's field length says {}",
@@ -121,8 +138,6 @@ impl Store {
         if let Err(e) = self.frontier_in_chunk(&header) {
             found.faults.push(e.to_string());
         }
-        let layout = Layout::read(self, &state, &Header { length: there, ..header })?;
-        let history = History::read(self, &state, &header, &layout, sums.as_ref())?;
         let (overlaps, total) = self.overlaps(&state, &header, &layout)?;
         drop(layout);
         let mut overlapping: Vec<u32> = overlaps.iter().flat_map(|&(a, b)| [a, b]).collect();
@@ -146,15 +161,19 @@ impl Store {
             outcome.bad(index, None, "meta.zr ends before its entry".to_owned(), None);
         }
         note(&history, &outcome, &mut found);
+        found.records = header.length.into();
         found.checked = outcome.checked;
         found.bad_records = outcome.bad_records;
         found.unchecked = found.records.saturating_sub(found.checked + found.bad_records);
         found.bad = outcome.bad;
-        let header = history.fault.map(|(text, left)| {
-            found.faults.push(text);
-            left
-        });
-        Ok(Diagnosis { found, doomed: outcome.doomed, mends: outcome.mends, header })
+        Ok(Diagnosis { found, doomed: outcome.doomed, mends: outcome.mends, header: mended })
+    }
+
+    fn survey(&self, state: &State, header: Header, sums: Option<&Sums>) -> Result<Survey> {
+        let there = self.meta.entries_there()?.min(header.length);
+        let layout = Layout::read(self, state, &Header { length: there, ..header })?;
+        let history = History::read(self, state, &header, &layout, sums)?;
+        Ok(Survey { header, there, layout, history })
     }
 
     /// Pairs of records that overlap, and the stored bytes of all.
