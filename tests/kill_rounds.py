@@ -199,7 +199,7 @@ class Rounds:
             # Reading sees the change finished. A mark that was there before is that of a change before.
             allowed = [after]
 
-        what = f"{change.kind}, {'ended' if ended else 'killed'} after {1000 * kill_after:.1f} ms, {'' if marked else 'not '}marked"
+        what = f"{change.kind}, {'ended' if ended else 'killed'} within {1000 * kill_after:.1f} ms, mark: {marked}"
         first = self.rng.choice(["read", "write", "write and kill"])
         if first == "read":
             before = snapshot(self.store)
@@ -288,7 +288,7 @@ def main():
     marks = sum(times for what, times in play.count.items() if what.endswith("left the mark"))
     if not hit:
         sys.exit("tests/kill_rounds.py: no kill hit a running process")
-    print(f"kill_rounds: {rounds} rounds of {os.path.basename(ZRFS)}: {hit} kills hit a running process, {marks} of them left the mark")
+    print(f"kill_rounds: {rounds} rounds: {hit} kills hit a running process, {marks} of them left the mark")
 
 
 if __name__ == "__main__":

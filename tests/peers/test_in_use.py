@@ -119,12 +119,10 @@ class Readers(InUse):
 
     def test_open_for_reading_by_another_program(self):
         # Who has the file open for reading only, as a backup has, may rely on it, too, or is not in the way at all.
-        process = subprocess.Popen(["tail", "-f", self.store / "meta.zr"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(["tail", "-c", "1", "-f", self.store / "meta.zr"], stdout=subprocess.PIPE)
         try:
-            is_open = lambda: any(
-                os.readlink(f"/proc/{process.pid}/fd/{fd}").endswith("/meta.zr") for fd in os.listdir(f"/proc/{process.pid}/fd")
-            )
-            wait_until(is_open, "tail has the file open")
+            # It has written the last byte, so it has the file open.
+            process.stdout.read(1)
             done = zrfs("delete", self.store, "0", check=None)
             if done.returncode:
                 self.assert_clear(done, f"process {process.pid} (tail)")
@@ -133,6 +131,7 @@ class Readers(InUse):
         finally:
             process.kill()
             process.wait()
+            process.stdout.close()
         self.assert_free()
 
 
@@ -283,7 +282,8 @@ class Interrupted(InUse):
         size = os.path.getsize(self.store / "0.zr")
         process = start("import", "--append", "--level", "12", self.dir / "large", self.store)
         try:
-            wait_until(lambda: os.path.getsize(self.store / "0.zr") > size or process.poll() is not None, "the append has begun", 60)
+            begun = lambda: os.path.getsize(self.store / "0.zr") > size or process.poll() is not None
+            wait_until(begun, "the append has begun", 60)
             process.send_signal(signal.SIGSTOP)
             self.assertIsNone(process.poll(), "the append was over before it could be stopped")
             for other in changes(self.store):

@@ -54,12 +54,9 @@ class Writer(threading.Thread):
 
 
 class TwoWriters(Changing):
-    def make_array_store(self):
+    def test_two_writers(self):
         np.save(self.dir / "first.npy", np.full((1, 3), -1, "<i8"))
         zrfs("import", self.dir / "first.npy", self.store)
-
-    def test_two_writers(self):
-        self.make_array_store()
         writers = [Writer(number, self.dir, self.store) for number in range(2)]
         for writer in writers:
             writer.start()
@@ -87,13 +84,14 @@ class TwoWriters(Changing):
         self.assert_verified()
 
     def test_a_killed_holder_of_the_lock_blocks_nobody(self):
-        self.make_array_store()
-        block = np.random.default_rng(1).integers(0, 12, (4096, 3), dtype="<i8")
-        np.save(self.dir / "large.npy", np.tile(block, (500, 1)))
-        np.save(self.dir / "small.npy", np.zeros((5, 3), "<i8"))
+        # More than zrfs packs before it writes for the first time.
+        block = np.random.default_rng(1).integers(0, 12, (1024, 1000), dtype="<i8")
+        np.save(self.dir / "large.npy", np.tile(block, (20, 1)))
+        np.save(self.dir / "small.npy", np.zeros((5, 1000), "<i8"))
+        zrfs("import", self.dir / "small.npy", self.store)
         size = os.path.getsize(self.store / "0.zr")
         process = subprocess.Popen(
-            [ZRFS, "import", "--append", "--level", "12", self.dir / "large.npy", self.store],
+            [ZRFS, "import", "--append", "--level", "9", self.dir / "large.npy", self.store],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         try:
@@ -108,8 +106,8 @@ class TwoWriters(Changing):
             process.kill()
             process.wait()
         zrfs("import", "--append", self.dir / "small.npy", self.store)
-        self.assertEqual(read_header(self.store)[4], 6)
-        self.assertEqual(zrfs("cat", self.store, "1-5").stdout, bytes(5 * 24))
+        self.assertEqual(read_header(self.store)[4], 10)
+        self.assertEqual(zrfs("cat", self.store, "0-9").stdout, bytes(10 * 8000))
         self.assert_verified()
 
     def test_what_one_has_appended_the_other_sees(self):

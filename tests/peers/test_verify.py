@@ -226,8 +226,8 @@ class Lost(Damaged):
     def test_meta_of_zeros_or_too_small(self):
         zeros = lambda path: path.write_bytes(bytes(16 + 16 * len(RECORDS)))
         for how, damage in (
-            ("zeros", zeros), ("a header's half", lambda path: os.truncate(path, 8)), ("empty", lambda path: os.truncate(path, 0)),
-            ("noise", lambda path: path.write_bytes(noise(500, 1))),
+            ("zeros", zeros), ("a header's half", lambda path: os.truncate(path, 8)),
+            ("empty", lambda path: os.truncate(path, 0)), ("noise", lambda path: path.write_bytes(noise(500, 1))),
         ):
             with self.subTest(meta=how):
                 self.saved.restore()
