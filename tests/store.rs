@@ -188,6 +188,9 @@ proptest! {
         entries in proptest::collection::vec(any::<[u8; 16]>(), 0..20),
         chunk in proptest::collection::vec(any::<u8>(), 0..200),
         sound in any::<bool>(),
+        sums in proptest::collection::vec(any::<u8>(), 0..300),
+        journal in proptest::collection::vec(any::<u8>(), 0..200),
+        beside in 0u8..4,
     ) {
         let dir = tempfile::tempdir().unwrap();
         let mut meta = header;
@@ -200,6 +203,24 @@ proptest! {
         meta.extend(entries.iter().flatten());
         fs::write(dir.path().join("meta.zr"), meta).unwrap();
         fs::write(dir.path().join("0.zr"), chunk).unwrap();
+        if beside > 0 {
+            let folder = dir.path().join(".zrfs");
+            fs::create_dir(&folder).unwrap();
+            let begins = |magic: &[u8], mut bytes: Vec<u8>| {
+                if beside > 1 {
+                    let len = bytes.len().min(magic.len());
+                    bytes[..len].copy_from_slice(&magic[..len]);
+                }
+                bytes
+            };
+            fs::write(folder.join("checksums"), begins(b"ZRCS\x01\0\0\0\0\0\0\0\0\0\0\0", sums)).unwrap();
+            fs::write(folder.join("journal"), begins(b"ZRJL\x01\0\x01\0", journal)).unwrap();
+            if beside == 3 && sound {
+                // A step is said to be unfinished.
+                let meta = fs::File::options().write(true).open(dir.path().join("meta.zr")).unwrap();
+                meta.write_all_at(&[2, 0x80], 4).unwrap();
+            }
+        }
         if let Ok(store) = Store::open(dir.path()) {
             for index in 0..store.len().min(100) {
                 let _ = read(&store, index);
@@ -525,6 +546,47 @@ fn two_openings_append_in_turn_and_never_at_once() {
     appender.commit().unwrap();
     a.sync().unwrap();
     assert_eq!(b.append(&[2], 1, Codec::Raw).unwrap(), 11);
+}
+
+#[test]
+fn records_at_the_end_of_a_chunk_roll_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.zr");
+    let mib = 1u32 << 20;
+    drop(Store::create(&path, Version::V1).unwrap());
+    let frontier = u32::MAX - mib - mib / 2 + 1;
+    let patch = |at: u64, bytes: &[u8]| {
+        let meta = fs::File::options().write(true).open(path.join("meta.zr")).unwrap();
+        meta.write_all_at(bytes, at).unwrap();
+    };
+    patch(8, &frontier.to_le_bytes());
+    fs::File::options().write(true).open(path.join("0.zr")).unwrap().set_len(frontier.into()).unwrap();
+    let store = Store::open(&path).unwrap();
+    let records: Vec<u8> = (0..3u8).flat_map(|i| vec![i; mib as usize]).collect();
+    store.append(&records, mib as usize, Codec::Raw).unwrap();
+    store.sync().unwrap();
+    let places: Vec<_> =
+        (0..3).map(|i| store.location(i).unwrap()).map(|loc| (loc.chunk_id, loc.offset)).collect();
+    assert_eq!(places, [(0, frontier), (1, 0), (1, mib)]);
+    let found = Store::verify(&path, |_| ()).unwrap();
+    assert!(found.is_good() && found.checked == 3, "{found:?}");
+    assert_eq!(store.compact(go).unwrap().records_moved, 3);
+    assert!(!path.join("1.zr").exists() && path.join("0.zr").metadata().unwrap().len() == 3 << 20);
+    assert_eq!(store.read(1).unwrap(), vec![1; mib as usize]);
+    drop(store);
+
+    // The last chunk is full, then the last slot is taken.
+    patch(6, &[0xff, 0x0f]);
+    patch(8, &(u32::MAX - 10).to_le_bytes());
+    fs::File::create(path.join("4095.zr")).unwrap().set_len((1 << 32) - 1).unwrap();
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.append(&[0; 11], 11, Codec::Raw).unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(store.append(&[0; 5], 5, Codec::Raw).unwrap(), 3);
+    drop(store);
+    patch(12, &(1u32 << 24).to_le_bytes());
+    let store = Store::open(&path).unwrap();
+    let e = store.append(&[0; 1], 1, Codec::Raw).unwrap_err();
+    assert!(e.kind() == ErrorKind::Full && e.to_string().contains("16777216"), "{e}");
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub fn is_one_flipped_bit(expected: u32, found: u32, len: u64) -> bool {
 pub struct SumsHeader {
     /// Two headers of meta.zr: the one that zrfs has left there, and the one before it or the one that it was about to write.
     pub left: [Option<[u8; HEADER_BYTES]>; 2],
+    /// When meta.zr was changed last by zrfs, in nanoseconds since 1970.
+    pub stamp: Option<u64>,
 }
 
 impl SumsHeader {
@@ -50,7 +52,8 @@ impl SumsHeader {
             return None;
         }
         let unit = |at: usize| bytes.get(at..)?.first_chunk().and_then(slot_to_header);
-        Some(SumsHeader { left: [unit(HEADER_BYTES), unit(2 * HEADER_BYTES)] })
+        let stamp = bytes.get(STAMP_AT..)?.first_chunk().and_then(unit_to_stamp);
+        Some(SumsHeader { left: [unit(HEADER_BYTES), unit(2 * HEADER_BYTES)], stamp })
     }
 
     /// The first unit: magic, version, zeros.
@@ -65,6 +68,26 @@ impl SumsHeader {
         }
         unit
     }
+}
+
+/// Where the stamp's unit lies.
+pub const STAMP_AT: usize = 3 * HEADER_BYTES;
+
+/// The unit that holds a stamp.
+pub fn stamp_unit(stamp: u64) -> [u8; HEADER_BYTES] {
+    let mut unit = [0; HEADER_BYTES];
+    if let Some((sum, rest)) = unit.split_first_chunk_mut::<4>() {
+        if let Some(place) = rest.first_chunk_mut() {
+            *place = stamp.to_le_bytes();
+        }
+        *sum = checksum(rest).to_le_bytes();
+    }
+    unit
+}
+
+fn unit_to_stamp(unit: &[u8; HEADER_BYTES]) -> Option<u64> {
+    let stamp = u64::from_le_bytes(*unit.get(4..)?.first_chunk()?);
+    (stamp_unit(stamp) == *unit).then_some(stamp)
 }
 
 /// Byte offset in the checksum file of the first or second header of meta.zr.
@@ -179,19 +202,21 @@ mod tests {
         assert_eq!(Row::parse(&[0; ROW_BYTES]), Slot::Empty);
 
         let headers = [*b"ZREC\x01\0\0\0\x09\0\0\0\x01\0\0\0", *b"ZREC\x01\0\0\0\x0c\0\0\0\x02\0\0\0"];
-        let header = SumsHeader { left: headers.map(Some) };
+        let header = SumsHeader { left: headers.map(Some), stamp: Some(1 << 60) };
         let mut bytes = [0; SUMS_HEADER_BYTES];
         bytes[..16].copy_from_slice(&SumsHeader::FIRST_UNIT);
         bytes[16..32].copy_from_slice(&SumsHeader::left_unit(headers[0]));
         bytes[32..48].copy_from_slice(&SumsHeader::left_unit(headers[1]));
+        bytes[48..].copy_from_slice(&stamp_unit(1 << 60));
         assert_eq!(SumsHeader::parse(&bytes), Some(header));
-        for bit in 0..48 * 8 {
+        for bit in 0..64 * 8 {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
             let expected = match bit / 8 {
                 0..16 => None,
-                16..32 => Some(SumsHeader { left: [None, header.left[1]] }),
-                _ => Some(SumsHeader { left: [header.left[0], None] }),
+                16..32 => Some(SumsHeader { left: [None, header.left[1]], ..header }),
+                32..48 => Some(SumsHeader { left: [header.left[0], None], ..header }),
+                _ => Some(SumsHeader { stamp: None, ..header }),
             };
             assert_eq!(SumsHeader::parse(&bad), expected, "bit {bit}");
         }

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::history::{Place, differing_bits, place};
+use super::history::{History, place};
 use super::sidecars::Sums;
 use super::state::State;
 use super::verify::BadRecord;
 use super::{Progress, Store, resize, shards};
 use crate::codec;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, Header, ROW_BYTES, RecordLoc, Row, Slot, checksum, is_one_flipped_bit};
 
 /// Records that one thread looks at in one go.
@@ -27,15 +27,14 @@ pub(super) struct Examiner<'a> {
     pub(super) state: &'a State,
     pub(super) header: Header,
     pub(super) sums: Option<Sums>,
-    /// Another program has changed the store since zrfs wrote it.
-    pub(super) foreign: bool,
-    /// From here on it may have put other bytes.
-    pub(super) doubt_from: Option<Place>,
+    pub(super) history: History,
     /// Sorted indices of records that overlap others.
     pub(super) overlapping: Vec<u32>,
     pub(super) progress: &'a (dyn Fn(Progress) + Sync),
     pub(super) total: u64,
     pub(super) done: AtomicU64,
+    /// Why records could not be looked at at all.
+    pub(super) refused: Mutex<Option<String>>,
 }
 
 /// What examining has found.
@@ -200,6 +199,7 @@ impl Examiner<'_> {
                     single.clear();
                     resize(&mut single, len)?;
                     if let Err(e) = chunk.read(&mut single, wanted.loc.offset.into()) {
+                        self.note_refusal(&e);
                         out.bad(wanted.index, Some(wanted.loc), e.to_string(), self.under_row(wanted.row));
                         continue;
                     }
@@ -241,16 +241,18 @@ impl Examiner<'_> {
             if is_one_flipped_bit(row.sum, sum, bytes.len() as u64) {
                 return bad("one bit of its bytes has flipped: the checksum differs", None);
             }
-            let doubtful = row.doubtful || self.doubt_from.is_some_and(|from| place(loc) >= from);
+            let doubtful = row.doubtful || self.history.doubt_from.is_some_and(|from| place(loc) >= from);
             return match (doubtful, decodes) {
                 (true, true) => Ok(Finding::Doubtful),
                 (true, false) => bad(UNDECODABLE, None),
                 (false, _) => bad("its bytes have changed: the checksum differs", None),
             };
         }
-        // The entry is not the one that was written. If what was written is still in its place, the entry is wrong.
-        let flipped = differing_bits(row.loc, *words) == 1;
-        let may_be_foreign = if flipped { self.is_moved(*words)? } else { self.foreign };
+        // The entry is not the one that was written. Another program has moved a record here, or put one behind what zrfs
+        // wrote; otherwise, if what was written is still in its place, the entry is wrong.
+        let may_be_foreign = self.history.moved.contains(words)
+            || place(loc) >= self.history.frontier
+            || self.history.doubt_from.is_some_and(|from| place(loc) >= from);
         if !may_be_foreign
             && self.state.overlaid(wanted.index).is_none()
             && let Some(mend) = self.under_row(Slot::Row(*row))
@@ -267,17 +269,6 @@ impl Examiner<'_> {
         decoded.clear();
         resize(decoded, loc.logic_length as usize)?;
         Ok(codec::inflate(stored, decoded))
-    }
-
-    /// Whether an entry is that of a record which another program has deleted from the end: it moved here.
-    fn is_moved(&self, words: [u64; 2]) -> Result<bool> {
-        let Some(sums) = self.sums.as_ref().filter(|_| self.foreign) else { return Ok(false) };
-        for index in self.header.length..sums.rows()? {
-            if matches!(sums.row(index)?, Slot::Row(row) if row.loc == words) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// The entry that a row describes, where the record is there and fits the checksum.
@@ -299,7 +290,17 @@ impl Examiner<'_> {
             return Some("it lies behind the frontier".to_owned());
         }
         let chunk = self.state.chunks.get(self.store.dir.as_ref(), loc.chunk_id);
-        chunk.and_then(|chunk| chunk.reaches(loc.end())).err().map(|e| e.to_string())
+        let e = chunk.and_then(|chunk| chunk.reaches(loc.end())).err()?;
+        self.note_refusal(&e);
+        Some(e.to_string())
+    }
+
+    /// Keeps the first error that says nothing of the record: a file that may not be opened, say.
+    fn note_refusal(&self, e: &Error) {
+        if e.kind() == ErrorKind::Io && e.raw_os_error() != Some(libc::EIO) {
+            let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            refused.get_or_insert_with(|| e.to_string());
+        }
     }
 }
 

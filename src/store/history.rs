@@ -5,6 +5,8 @@
 //! compacts. It writes over bytes below the frontier in a compaction alone, and then from the first gap on; so only from
 //! there on a checksum that does not fit may be that of a record which is gone.
 
+use std::collections::HashSet;
+
 use super::layout::{Layout, Placed};
 use super::sidecars::Sums;
 use super::state::State;
@@ -28,6 +30,11 @@ pub(super) struct History {
     pub(super) fault: Option<(String, Header)>,
     /// Rows that contradict their own checksum.
     pub(super) damaged_rows: u64,
+    /// Entries that differ from their row, but are those of records which are not at their own index any more: another
+    /// program has moved them.
+    pub(super) moved: HashSet<[u64; 2]>,
+    /// Where zrfs had written up to.
+    pub(super) frontier: Place,
 }
 
 /// How entries and rows compare.
@@ -40,6 +47,7 @@ struct Glance {
     /// The first place that those name, or their rows.
     first_place: Option<Place>,
     damaged_rows: u64,
+    entries: HashSet<[u64; 2]>,
 }
 
 impl History {
@@ -54,7 +62,8 @@ impl History {
         let Some(sums) = sums else { return Ok(History::default()) };
         let there = store.meta.entries_there()?.min(header.length);
         let glance = glance(store, state, header, there, sums)?;
-        let mut history = History { damaged_rows: glance.damaged_rows, ..History::default() };
+        let moved = moved(store, state, header, there, sums, &glance.entries)?;
+        let mut history = History { damaged_rows: glance.damaged_rows, moved, ..History::default() };
         // A compaction of ours that was cut off leaves entries that their rows do not know yet.
         let unfinished = matches!(store.meta.any_header(), Ok((_, true)));
         if glance.rewritten > 0 && !unfinished {
@@ -63,6 +72,12 @@ impl History {
         }
         let left: Vec<Header> =
             sums.header.left.iter().flatten().filter_map(|bytes| Header::parse(bytes).ok()).collect();
+        history.frontier =
+            left.iter().map(|left| (left.tail_chunk, left.tail_offset.into())).max().unwrap_or_default();
+        if left.contains(header) && glance.rewritten == 0 && sums.is_older_than(store.modified()?)? {
+            // The last records may have gone, and others of the same lengths have come.
+            history.doubt_from = replaced_end(store, state, header, layout, sums)?;
+        }
         // Where neither can be read, nothing is known.
         let Some(last) = left.first().filter(|_| !left.contains(header)) else { return Ok(history) };
         if let Some(left) = left.iter().find(|left| is_flipped(header, left)) {
@@ -151,6 +166,7 @@ fn glance(store: &Store, state: &State, header: &Header, there: u32, sums: &Sums
             match Row::parse(&row) {
                 Slot::Row(row) if row.loc != words && state.overlaid(index).is_none() => {
                     glance.differing += 1;
+                    glance.entries.insert(words);
                     let Some(loc) = RecordLoc::decode(words, header.version) else { continue };
                     if differing_bits(words, row.loc) > 1 {
                         glance.rewritten += 1;
@@ -168,8 +184,34 @@ fn glance(store: &Store, state: &State, header: &Header, there: u32, sums: &Sums
     Ok(glance)
 }
 
+/// Which of `entries` are those of records that a row knows at an index where they are not any more.
+fn moved(
+    store: &Store,
+    state: &State,
+    header: &Header,
+    there: u32,
+    sums: &Sums,
+    entries: &HashSet<[u64; 2]>,
+) -> Result<HashSet<[u64; 2]>> {
+    let mut moved = HashSet::new();
+    let rows = if entries.is_empty() { 0 } else { sums.rows()? };
+    let mut first = 0;
+    while first < rows {
+        let end = rows.min(first.saturating_add(BLOCK));
+        for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
+            let Slot::Row(row) = Row::parse(&row) else { continue };
+            let is_elsewhere = index >= header.length.min(there) || store.words(state, index)? != row.loc;
+            if is_elsewhere && entries.contains(&row.loc) {
+                moved.insert(row.loc);
+            }
+        }
+        first = end;
+    }
+    Ok(moved)
+}
+
 /// How many bits of two entries differ.
-pub(super) fn differing_bits([a, b]: [u64; 2], [c, d]: [u64; 2]) -> u32 {
+fn differing_bits([a, b]: [u64; 2], [c, d]: [u64; 2]) -> u32 {
     (a ^ c).count_ones() + (b ^ d).count_ones()
 }
 
@@ -198,7 +240,7 @@ fn contradiction(
         }
         return Ok(Some(format!(
             "meta.zr: the header's field length is {}, but zrfs wrote {} and the entries behind it are whole: a bit has \
-             flipped, or another program has deleted the last records",
+             flipped, or another program has deleted the last records, which a repair brings back",
             header.length, left.length
         )));
     }

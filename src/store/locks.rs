@@ -164,6 +164,7 @@ impl Store {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
+        super::sync::stamp(self.store, &mut self.writer);
         self.store.meta.share_again();
         self.store.meta.unlock_for_append();
     }

@@ -11,8 +11,13 @@ use super::sidecars::{self, Sums};
 use super::verify::{BadRecord, Diagnosis, Progress};
 use super::{Store, open_folder};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Header, META_BYTES, RecordLoc, Version};
+use crate::format::{Header, META_BYTES, RecordLoc, Slot, Version, words_to_bytes};
 use crate::storage::{Access, Directory};
+
+/// The list of what a repair took out.
+const LOST: &str = "lost.tsv";
+/// Bytes of it that are written at a time.
+const PIECE: usize = 64 << 10;
 
 /// What a repair did.
 #[derive(Clone, Debug, Default)]
@@ -63,18 +68,23 @@ impl Store {
                 store.meta.set_len(META_BYTES)?;
             }
             let header = store.state().header();
-            let reaching = store.reaching_frontier(&header)?;
-            if fault.is_some() || store.frontier_in_chunk(&header).is_err() {
+            let is_behind =
+                matches!(store.frontier_in_chunk(&header), Err(e) if e.kind() == ErrorKind::Damaged);
+            if fault.is_some() || is_behind {
                 // Nothing else tells where the frontier was.
-                store.state().publish(&reaching);
+                store.state().publish(&store.reaching_frontier(&header)?);
             }
             let diagnosis = store.diagnose(progress)?;
+            if let Some(refused) = &diagnosis.refused {
+                let text = format!("{} is not repaired: {refused}", path.display());
+                return Err(
+                    Error::new(ErrorKind::Io, text).with_help("its records may be good; nothing was changed")
+                );
+            }
             done.faults.extend(diagnosis.found.faults.iter().cloned());
             store.mend(diagnosis, &mut done, &mut aside)?
         };
-        for &index in &doomed {
-            aside.keep(index)?;
-        }
+        aside.keep_all(&doomed, &done.bad)?;
         done.lost = doomed.len() as u64;
         if let Some((folder, _)) = &aside.folder {
             folder.sync().map_err(|e| Error::io("can't sync what was set aside", e))?;
@@ -114,8 +124,11 @@ impl Store {
         for index in 0..header.length.min(self.meta.entries_there()?) {
             let Some(loc) = RecordLoc::decode(self.words(&state, index)?, header.version) else { continue };
             let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
-            if chunk.is_ok_and(|chunk| chunk.reaches(loc.end()).is_ok()) {
-                end = end.max((loc.chunk_id, loc.end()));
+            match chunk.and_then(|chunk| chunk.reaches(loc.end())) {
+                Ok(()) => end = end.max((loc.chunk_id, loc.end())),
+                Err(e) if e.kind() == ErrorKind::Damaged => {}
+                // A chunk that may not be opened says nothing.
+                Err(e) => return Err(e),
             }
         }
         let frontier = (header.tail_chunk, u64::from(header.tail_offset));
@@ -166,7 +179,7 @@ impl Store {
             left.sort_by_key(|header| std::cmp::Reverse(header.length));
             let last = left.last().copied();
             for header in left {
-                if Some(header) == last || self.has_entries(&header)? {
+                if Some(header) == last || self.has_entries(&header)? || has_rows(&sums, &header)? {
                     return Ok(header);
                 }
             }
@@ -207,6 +220,14 @@ impl Store {
     }
 }
 
+/// Whether the last record of `header` has a checksum. A delete cuts those of records that go.
+fn has_rows(sums: &Sums, header: &Header) -> Result<bool> {
+    match header.length.checked_sub(1) {
+        Some(last) => Ok(matches!(sums.row(last)?, Slot::Row(_))),
+        None => Ok(false),
+    }
+}
+
 /// The folder for what is taken out of a store, made when something is.
 struct Aside<'a> {
     store: &'a Store,
@@ -214,7 +235,34 @@ struct Aside<'a> {
 }
 
 impl Aside<'_> {
-    /// Keeps what can be read of a record: its stored bytes.
+    /// Keeps the entries of records, why they go, and what can be read of their stored bytes.
+    fn keep_all(&mut self, indices: &[u64], bad: &[BadRecord]) -> Result<()> {
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let store = self.store;
+        let (folder, path) = self.folder()?;
+        let failed = |e| Error::io(format!("can't write {}", path.join(LOST).display()), e);
+        let file = folder.create(LOST).map_err(failed)?;
+        let (mut list, mut at) = (String::from("index\tentry\treason\n"), 0);
+        for &index in indices {
+            let words = u32::try_from(index).ok().and_then(|index| store.meta.entry(index).ok());
+            // Of an empty entry there is nothing to keep.
+            let Some(words) = words.filter(|&words| words != [0, 0]) else { continue };
+            let hex: String = words_to_bytes(words).iter().map(|byte| format!("{byte:02x}")).collect();
+            let known = bad.binary_search_by_key(&index, |bad| bad.index).ok().and_then(|at| bad.get(at));
+            list += &format!("{index}\t{hex}\t{}\n", known.map_or("", |bad| bad.reason.as_str()));
+            if list.len() > PIECE {
+                file.write_at(list.as_bytes(), at).map_err(failed)?;
+                at += list.len() as u64;
+                list.clear();
+            }
+        }
+        file.write_at(list.as_bytes(), at).and_then(|()| file.sync()).map_err(failed)?;
+        indices.iter().try_for_each(|&index| self.keep(index))
+    }
+
+    /// Keeps what can be read of a record's stored bytes.
     fn keep(&mut self, index: u64) -> Result<()> {
         let Ok(loc) = self.store.location(index) else { return Ok(()) };
         let state = self.store.state();
@@ -227,12 +275,16 @@ impl Aside<'_> {
         self.write(&format!("{index:08}.{}", loc.compress.name()), &bytes)
     }
 
+    fn folder(&mut self) -> Result<&(Box<dyn Directory>, PathBuf)> {
+        match &mut self.folder {
+            Some(folder) => Ok(folder),
+            none => Ok(none.insert(new_folder(self.store)?)),
+        }
+    }
+
     /// Writes a new file and makes it durable.
     fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        let (folder, path) = match &mut self.folder {
-            Some(folder) => folder,
-            none => none.insert(new_folder(self.store)?),
-        };
+        let (folder, path) = self.folder()?;
         let failed = |e| Error::io(format!("can't write {}", path.join(name).display()), e);
         let file = folder.create(name).map_err(failed)?;
         file.write_at(bytes, 0).and_then(|()| file.sync()).map_err(failed)

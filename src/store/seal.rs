@@ -2,8 +2,10 @@
 //! maps all of meta.zr. An append by zrfs gives meta.zr its full size again.
 
 use super::Store;
+use super::locks::Alone;
+use super::sidecars::Sums;
 use crate::error::Result;
-use crate::format::{META_BYTES, RecordLoc, entry_at};
+use crate::format::{Header, META_BYTES, RecordLoc, entry_at};
 
 /// meta.zr is cut to a multiple of this many bytes.
 const UNIT: u64 = 64 << 10;
@@ -26,8 +28,9 @@ impl Store {
     /// open, [`Damaged`](crate::ErrorKind::Damaged) where the header promises what is not there, and what the system
     /// refuses.
     pub fn seal(&self) -> Result<Sealing> {
-        let _alone = self.alone()?;
+        let mut alone = self.alone()?;
         let header = self.meta.whole_header()?;
+        note_change(self, &mut alone, &header)?;
         self.frontier_in_chunk(&header)?;
         let before = self.apparent()?;
         let state = self.state();
@@ -59,7 +62,8 @@ impl Store {
     /// # Errors
     /// As for [`Store::seal`].
     pub fn unseal(&self) -> Result<Sealing> {
-        let _alone = self.alone()?;
+        let mut alone = self.alone()?;
+        note_change(self, &mut alone, &self.meta.whole_header()?)?;
         let before = self.apparent()?;
         self.set_table_len(META_BYTES)?;
         Ok(Sealing { before, after: self.apparent()? })
@@ -72,4 +76,12 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Has the checksum file, where there is one, opened, so that it learns of the change when the store is let go.
+fn note_change(store: &Store, alone: &mut Alone<'_>, header: &Header) -> Result<()> {
+    if Sums::open(store.dir.as_ref(), &store.path)?.is_some() {
+        alone.writer.sidecars(store, header)?;
+    }
+    Ok(())
 }

@@ -3,12 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::{
-    HEADER_BYTES, Header, JOURNAL_HEADER_BYTES, Journal, ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader,
-    left_at, row_at,
+    HEADER_BYTES, Header, JOURNAL_HEADER_BYTES, Journal, ROW_BYTES, Row, STAMP_AT, SUMS_HEADER_BYTES, Slot,
+    SumsHeader, left_at, row_at, stamp_unit,
 };
 use crate::storage::{Access, Directory, StorageFile};
 
@@ -22,6 +23,8 @@ pub(super) const SPARE: u64 = 64 << 10;
 /// Room for the paths of aligned stores, in bytes.
 const PATHS: u64 = 4 << 10;
 const BLOCK: u64 = 4 << 10;
+/// Times of two files that zrfs wrote together are closer than this, in nanoseconds.
+const TOGETHER: u64 = 2_000_000_000;
 
 /// What zrfs keeps beside the store's own files.
 pub(super) struct Sidecars {
@@ -66,6 +69,11 @@ impl Sidecars {
         }
         Ok(())
     }
+}
+
+fn nanos(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The file of checksums.
@@ -114,11 +122,29 @@ impl Sums {
     /// Takes `disk` for what zrfs has left in meta.zr.
     pub(super) fn accept(&mut self, disk: &Header) -> Result<()> {
         let disk = disk.to_bytes();
-        self.header = SumsHeader { left: [Some(disk), None] };
+        self.header = SumsHeader { left: [Some(disk), None], stamp: None };
         let mut bytes = SumsHeader::FIRST_UNIT.to_vec();
         bytes.extend_from_slice(&SumsHeader::left_unit(disk));
         bytes.resize(SUMS_HEADER_BYTES, 0);
         self.file.write_at(&bytes, 0).map_err(|e| self.io("write", e))
+    }
+
+    /// Notes when zrfs has changed meta.zr last. Losing it does no harm.
+    pub(super) fn stamp(&mut self, changed: SystemTime) -> Result<()> {
+        let stamp = nanos(changed);
+        if self.header.stamp == Some(stamp) {
+            return Ok(());
+        }
+        self.header.stamp = Some(stamp);
+        self.file.write_at(&stamp_unit(stamp), STAMP_AT as u64).map_err(|e| self.io("write", e))
+    }
+
+    /// Whether meta.zr, last changed then, was changed in its place after zrfs had done so. Of a copy, whose files have
+    /// other times, nothing is known.
+    pub(super) fn is_older_than(&self, changed: SystemTime) -> Result<bool> {
+        let Some(stamp) = self.header.stamp else { return Ok(false) };
+        let own = nanos(self.file.attributes().map_err(|e| self.io("read", e))?.modified);
+        Ok(nanos(changed) != stamp && own.abs_diff(stamp) < TOGETHER)
     }
 
     /// Notes that meta.zr holds `disk` and is about to get `next`. Only one unit changes, and not the one that is right

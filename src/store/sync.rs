@@ -132,9 +132,20 @@ pub(super) fn sync(store: &Store, writer: &mut Writer) -> Result<()> {
     let result = write_back(store, writer);
     writer.failed = result.is_err();
     if result.is_ok() {
+        if writer.pending.is_some() {
+            stamp(store, writer);
+        }
         writer.settle(store);
     }
     result
+}
+
+/// Notes the time of the last change of meta.zr, so that a later one by another program is known.
+pub(super) fn stamp(store: &Store, writer: &mut Writer) {
+    let Some(sums) = writer.sidecars.as_mut().and_then(|sidecars| sidecars.sums.as_mut()) else { return };
+    if let Err(e) = store.modified().and_then(|changed| sums.stamp(changed)) {
+        log::debug!("{e}");
+    }
 }
 
 fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 
 use super::Store;
 use super::examine::{Examiner, Outcome};
@@ -64,8 +65,8 @@ pub(super) struct Diagnosis {
     pub(super) doomed: Vec<u8>,
     /// Bad records that are good under this entry.
     pub(super) mends: Vec<(u32, [u64; 2])>,
-    /// The header that zrfs left, where the one on disk contradicts the store. All else was examined under it.
-    pub(super) header: Option<Header>,
+    /// Why records could not be looked at, where that says nothing of them.
+    pub(super) refused: Option<String>,
 }
 
 /// What is known of a store before its records are read.
@@ -121,10 +122,8 @@ impl Store {
         let sums = Sums::open(self.dir.as_ref(), &self.path)?;
         let mut found = Verification::default();
         let mut survey = self.survey(&state, state.header(), sums.as_ref())?;
-        let mut mended = None;
         if let Some((text, left)) = survey.history.fault.take() {
             found.faults.push(text);
-            mended = Some(left);
             state.publish(&left);
             survey = self.survey(&state, left, sums.as_ref())?;
         }
@@ -148,25 +147,26 @@ impl Store {
             state: &state,
             header,
             sums,
-            foreign: history.foreign.is_some(),
-            doubt_from: history.doubt_from,
+            history,
             overlapping,
             progress,
             total,
             done: AtomicU64::new(0),
+            refused: Mutex::default(),
         };
         let mut outcome = examiner.all(there)?;
         settle(&overlaps, &mut outcome);
         for index in there..header.length {
             outcome.bad(index, None, "meta.zr ends before its entry".to_owned(), None);
         }
-        note(&history, &outcome, &mut found);
+        note(&examiner.history, &outcome, &mut found);
         found.records = header.length.into();
         found.checked = outcome.checked;
         found.bad_records = outcome.bad_records;
         found.unchecked = found.records.saturating_sub(found.checked + found.bad_records);
         found.bad = outcome.bad;
-        Ok(Diagnosis { found, doomed: outcome.doomed, mends: outcome.mends, header: mended })
+        let refused = examiner.refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Diagnosis { found, doomed: outcome.doomed, mends: outcome.mends, refused })
     }
 
     fn survey(&self, state: &State, header: Header, sums: Option<&Sums>) -> Result<Survey> {

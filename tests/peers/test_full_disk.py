@@ -245,7 +245,8 @@ class Unreadable(Changing):
         done = nobody("verify", self.store)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(len(done.stderr.splitlines()), 1)
-        for command, *records in self.CHANGES:
+        # A delete needs no chunk.
+        for command, *records in self.CHANGES[1:]:
             with self.subTest(command=command):
                 # Nothing says that the records are damaged.
                 self.assert_clear(nobody(command, self.store, *records), "permission")

@@ -5,7 +5,7 @@ import random
 import shutil
 import unittest
 
-from changing import MARK, Changing, remove, sample, swap_last
+from changing import Changing, MARK, remove, sample, swap_last, verify
 from loaderx_client import Loaderx
 from support import META_SIZE, noise, read_header, say, zrfs
 
@@ -159,10 +159,21 @@ class NewBytesInAnOldPlace(Turns):
     def test_deleted_and_no_more(self):
         # loaderx writes nothing but a smaller length.
         self.known(6)
-        self.loaderx.delete(self.store, [4, 5])
-        self.records = self.records[:4]
+        self.loaderx.delete(self.store, [3, 4, 5])
+        self.records = self.records[:3]
         self.assert_sound(self.records)
         zrfs("repair", self.store)
+        self.assert_sound(self.records)
+
+    def test_deleted_as_if_a_bit_had_flipped(self):
+        # From 6 to 4 is one bit, and the entries behind it are whole: that is told, and no record is called bad.
+        self.known(6)
+        self.loaderx.delete(self.store, [4, 5])
+        status, found = verify(self.store)
+        self.assertEqual((status, found["bad"]), (1, []))
+        self.assertIn("another program has deleted the last records", found["faults"][0])
+        self.records = [*self.records[:4], noise(self.LENGTH, 9)]
+        self.append(self.records[4:], "--codec", "raw")
         self.assert_sound(self.records)
 
     def test_moved_to_another_s_place(self):

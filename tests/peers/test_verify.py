@@ -263,7 +263,9 @@ class Lost(Damaged):
                     done = run("prlimit", f"--data={512 * MIB}", ZRFS, *command, self.store, timeout=60)
                     if done.returncode:
                         self.assert_clear(done, "store.zr")
-                if command == ["verify"] and done.returncode == 0:
+                status, found = verify(self.store)
+                # Without a checksum that fits nobody can tell rubbish from what another program has written.
+                if status == 0 and found["unchecked"] == 0:
                     self.assertTrue(set(records_of(self.store)) <= set(RECORDS), "records that never were there")
 
     def test_two_entries_of_one_place(self):
