@@ -5,10 +5,10 @@
 //!
 //! | room | knows |
 //! |---|---|
-//! | [`mod@format`] | the two structs on disk and their checks |
+//! | [`mod@format`] | what is on disk, byte by byte, and its checks |
 //! | [`storage`] | files: read, write, sync, lock, map |
 //! | [`codec`] | raw and Deflate |
-//! | [`store`] | records: append, gather |
+//! | [`store`] | records: append, gather, delete, compact, verify, repair |
 //! | [`dataset`] | dtype and shape of dense records |
 //! | [`view`] | what a mount shows: inode numbers, names, bytes |
 //! | `fuse` | the kernel (feature `fuse`) |

@@ -5,7 +5,8 @@
 # a variable allows it:
 #   ZRFS_ALLOW_NO_TORCHVISION=1   without Debian's python3-torchvision
 #   ZRFS_ALLOW_NO_ROOT=1          without the tests that need root
-#   SOAK_ROUNDS=N                 rounds of the soak test (20 here, 200 by itself)
+#   SOAK_ROUNDS=N                 rounds of mounts of the soak test (20 here, 200 by itself)
+#   KILL_ROUNDS=N                 rounds of kills of the soak test (50 here, 500 by itself)
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -163,7 +164,10 @@ run_step "clippy, no features" cargo clippy --locked --all-targets --no-default-
 run_step "clippy, fuse without libdeflate" cargo clippy --locked --all-targets --no-default-features --features fuse -- -D warnings
 run_step "cargo doc" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 run_step "cargo build --release" cargo build --release --locked
-run_step "cargo test --release" cargo test --release --locked
+# The unit tests leave some of the states that a crash may leave on disk, for loaderx to open.
+run_step "cargo test --release" env ZRFS_CRASH_STATES="$scratch/states" cargo test --release --locked
+run_step "loaderx and the states after a crash" "$VENV/bin/python" tests/peers/crash_states.py "$scratch/states"
+rm -rf "$scratch/states"
 run_step "cargo test, debug, pure-Rust codec, no FUSE" cargo test --locked --no-default-features --lib --tests
 run_step "cargo test, debug, library" cargo test --locked --lib
 
@@ -174,4 +178,4 @@ for file in tests/peers/test_*.py; do
   run_step "peers: $subject" timeout --foreground -k 30 900 "$VENV/bin/python" -m unittest discover -v -s tests/peers -p "$subject.py"
 done
 
-run_step "soak" env SOAK_ROUNDS="${SOAK_ROUNDS:-20}" bash tests/soak.sh
+run_step "soak" env SOAK_ROUNDS="${SOAK_ROUNDS:-20}" KILL_ROUNDS="${KILL_ROUNDS:-50}" bash tests/soak.sh

@@ -101,8 +101,11 @@ class Rounds:
         return Change("compact", ["compact", self.store])
 
     def next_change(self):
-        if len(self.names) < RECORDS - 6000:
-            return self.append(4000)
+        while len(self.names) < RECORDS - 6000:
+            # Left alone: an append that is killed adds nothing.
+            more = self.append(6000)
+            self.run(more)
+            self.names = more.follow(self.names)
         if len(self.names) > RECORDS + 6000:
             return self.delete(6000)
         kind = self.rng.choices(["append", "delete", "compact"], [3, 4, 4])[0]
@@ -184,7 +187,7 @@ class Rounds:
 
     def round(self):
         change = self.next_change()
-        kill_after = self.rng.uniform(0, 1.1 * self.takes[change.kind])
+        kill_after = self.rng.uniform(0, 1.3 * self.takes[change.kind])
         was_marked = self.is_marked()
         ended = self.run(change, kill_after)
         after = change.follow(self.names)

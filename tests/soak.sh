@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Rounds of mount, read, unmount. No round may leave a process, a mount or a temporary file, or read a wrong byte.
+# Rounds of mount, read, unmount. No round may leave a process, a mount or a temporary file, or read a wrong byte. Then
+# rounds of changes that are killed at random moments (tests/kill_rounds.py).
 #
-#   SOAK_ROUNDS=N   rounds (default 200)
+#   SOAK_ROUNDS=N   rounds of mounts (default 200)
+#   KILL_ROUNDS=N   rounds of kills (default 500)
 #   ZRFS=PATH       the program (default target/release/zrfs)
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
@@ -109,3 +111,4 @@ for ((round = 1; round <= rounds; round++)); do
   if ((round % 20 == 0)); then printf '    %d rounds, %d s\n' "$round" "$SECONDS"; fi
 done
 echo "soak: $rounds rounds of mount, read, unmount left nothing behind"
+ROUNDS=${KILL_ROUNDS:-500} ZRFS=$zrfs TMPDIR=$work/tmp python3 tests/kill_rounds.py

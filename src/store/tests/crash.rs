@@ -35,7 +35,7 @@ impl Story {
 fn record(number: usize) -> Vec<u8> {
     let len = [1, 700, 20, 1500, 3000, 90, 5000, 333][number % 8] + number % 7;
     let noise = |i: usize| (i.wrapping_mul(2_654_435_761).wrapping_add(number * 977) >> 7) as u8;
-    (0..len).map(|i| if number % 3 == 0 { number as u8 } else { noise(i * i) }).collect()
+    (0..len).map(|i| if number.is_multiple_of(3) { number as u8 } else { noise(i * i) }).collect()
 }
 
 fn add(store: &Store, numbers: std::ops::Range<usize>) -> List {
