@@ -13,15 +13,23 @@ use super::sync::{Durability, Pending, Writer, sync};
 use super::{Store, chunks, shards};
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{
-    HEADER_BYTES, Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, ROW_BYTES, RecordLoc, Row, Version,
-};
+use crate::format::{Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Row, Version};
 
 /// A stretch of a shard that goes to one place.
 struct Segment<'a> {
     chunk: u16,
     offset: u32,
     bytes: &'a [u8],
+}
+
+/// Records whose entries and checksums are written together.
+const SPAN: usize = 1 << 14;
+
+/// Placed records with neighbouring indices.
+struct Span<'a> {
+    first: u32,
+    locs: &'a [RecordLoc],
+    sums: &'a [u32],
 }
 
 /// An append under way, over any number of batches. Nothing is visible before [`Appender::commit`].
@@ -234,17 +242,16 @@ impl<'a> Appender<'a> {
         }
         let mut frontier =
             Frontier { chunk: self.after.tail_chunk, offset: u64::from(self.after.tail_offset) };
-        let mut entries = Vec::with_capacity(records * HEADER_BYTES);
-        let mut rows = Vec::with_capacity(records * ROW_BYTES);
-        let mut segments = Vec::new();
-        for shard in &mut shards {
-            frontier.place(&mut shard.locs, &shard.bytes, &mut segments)?;
-            for (loc, &sum) in shard.locs.iter().zip(&shard.sums) {
-                entries.extend_from_slice(&loc.to_bytes());
-                rows.extend_from_slice(&Row { loc: loc.to_words(), sum, doubtful: false }.to_bytes());
+        let (mut segments, mut spans) = (Vec::new(), Vec::new());
+        let mut first = self.after.length;
+        for Shard { bytes, locs, sums } in &mut shards {
+            frontier.place(locs, bytes, &mut segments)?;
+            for (locs, sums) in locs.chunks(SPAN).zip(sums.chunks(SPAN)) {
+                spans.push(Span { first, locs, sums });
+                first += u32::try_from(locs.len()).unwrap_or(0);
             }
         }
-        self.write(&mut segments, &entries, &rows).inspect_err(|_| self.state = State::Failed)?;
+        self.write(&mut segments, &mut spans).inspect_err(|_| self.state = State::Failed)?;
         self.after.tail_chunk = frontier.chunk;
         // A frontier is below the chunk size, which the format asserts to fit.
         self.after.tail_offset = u32::try_from(frontier.offset).unwrap_or(u32::MAX);
@@ -252,7 +259,7 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    fn write(&mut self, segments: &mut [Segment<'_>], entries: &[u8], rows: &[u8]) -> Result<()> {
+    fn write(&mut self, segments: &mut [Segment<'_>], spans: &mut [Span<'_>]) -> Result<()> {
         let store = self.store;
         for segment in &*segments {
             self.touch(segment.chunk)?;
@@ -266,10 +273,28 @@ impl<'a> Appender<'a> {
                 chunk.write(segment.bytes, u64::from(segment.offset))
             })
         })?;
-        if let Some(sums) = self.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref()) {
-            sums.write(self.after.length, rows)?;
-        }
-        store.meta.write_entries(self.after.length, entries)
+        let sums = self.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref());
+        store.meta.make_room()?;
+        let cost = spans.iter().map(|span| span.locs.len() as u64 * 40).sum();
+        shards::for_each_shard(spans, shards::threads_for(spans.len(), cost), |spans| {
+            let (mut entries, mut rows) = (Vec::new(), Vec::new());
+            spans.iter().try_for_each(|span| {
+                entries.clear();
+                entries.extend(span.locs.iter().flat_map(RecordLoc::to_bytes));
+                if let Some(sums) = sums {
+                    rows.clear();
+                    let row =
+                        |(loc, &sum): (&RecordLoc, &u32)| Row { loc: loc.to_words(), sum, doubtful: false };
+                    span.locs
+                        .iter()
+                        .zip(span.sums)
+                        .map(row)
+                        .for_each(|row| rows.extend_from_slice(&row.to_bytes()));
+                    sums.write(span.first, &rows)?;
+                }
+                store.meta.write_entries(span.first, &entries)
+            })
+        })
     }
 
     /// Makes sure that chunk `id` exists, and remembers its size to go back to.

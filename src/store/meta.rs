@@ -153,11 +153,13 @@ impl Meta {
         Ok(bytes_to_words(&bytes))
     }
 
-    /// Writes entries from `first` on; makes room in a trimmed file first.
+    /// Gives a trimmed file its full size.
+    pub(super) fn make_room(&self) -> Result<()> {
+        if self.len()? < META_BYTES { self.set_len(META_BYTES) } else { Ok(()) }
+    }
+
+    /// Writes entries from `first` on.
     pub(super) fn write_entries(&self, first: u32, bytes: &[u8]) -> Result<()> {
-        if self.len()? < META_BYTES {
-            self.set_len(META_BYTES)?;
-        }
         self.file.write_at(bytes, entry_at(first)).map_err(|e| self.io("write", e))
     }
 
