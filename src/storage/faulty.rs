@@ -47,6 +47,7 @@ struct State {
     fail: Option<(usize, i32)>,
     once: bool,
     failed: bool,
+    no_locks: bool,
 }
 
 impl Script {
@@ -65,6 +66,11 @@ impl Script {
     pub(crate) fn fail_once_after(&self, count: usize, errno: i32) {
         self.fail_after(count, errno);
         self.0.lock().unwrap().once = true;
+    }
+
+    /// From here on the file system has no locks.
+    pub(crate) fn without_locks(&self) {
+        self.0.lock().unwrap().no_locks = true;
     }
 
     /// Whether no change has failed since one was told to.
@@ -214,6 +220,9 @@ impl StorageFile for FaultyFile {
     }
 
     fn lock(&self, byte: u64, lock: Lock) -> io::Result<bool> {
+        if self.script.0.lock().unwrap().no_locks {
+            return Err(io::Error::from_raw_os_error(libc::ENOLCK));
+        }
         self.file.lock(byte, lock)
     }
 

@@ -250,9 +250,11 @@ impl Examiner<'_> {
         }
         // The entry is not the one that was written. Another program has moved a record here, or put one behind what zrfs
         // wrote; otherwise, if what was written is still in its place, the entry is wrong.
-        let may_be_foreign = self.history.moved.contains(words)
-            || place(loc) >= self.history.frontier
-            || self.history.doubt_from.is_some_and(|from| place(loc) >= from);
+        let known = &self.history.known;
+        let may_be_foreign = !known.doubled.contains(words)
+            && (known.moved.contains(words)
+                || place(loc) >= self.history.frontier
+                || self.history.doubt_from.is_some_and(|from| place(loc) >= from));
         if !may_be_foreign
             && self.state.overlaid(wanted.index).is_none()
             && let Some(mend) = self.under_row(Slot::Row(*row))

@@ -30,24 +30,27 @@ pub(super) struct History {
     pub(super) fault: Option<(String, Header)>,
     /// Rows that contradict their own checksum.
     pub(super) damaged_rows: u64,
-    /// Entries that differ from their row, but are those of records which are not at their own index any more: another
-    /// program has moved them.
-    pub(super) moved: HashSet<[u64; 2]>,
+    /// What rows say of entries that differ from their own row.
+    pub(super) known: Known,
     /// Where zrfs had written up to.
     pub(super) frontier: Place,
+}
+
+/// Entries that differ from their row, but are those that other rows know.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Of records that are not at their own index any more: another program has moved them.
+    pub(super) moved: HashSet<[u64; 2]>,
+    /// Of records that are at their own index as well: no program does that.
+    pub(super) doubled: HashSet<[u64; 2]>,
 }
 
 /// How entries and rows compare.
 #[derive(Default)]
 struct Glance {
-    /// Entries that differ from their row.
-    differing: u64,
-    /// Those of them that differ in more than one bit.
-    rewritten: u64,
-    /// The first place that those name, or their rows.
-    first_place: Option<Place>,
+    /// Entries that differ from their row, and what the row says.
+    differing: Vec<[[u64; 2]; 2]>,
     damaged_rows: u64,
-    entries: HashSet<[u64; 2]>,
 }
 
 impl History {
@@ -61,20 +64,32 @@ impl History {
     ) -> Result<History> {
         let Some(sums) = sums else { return Ok(History::default()) };
         let there = store.meta.entries_there()?.min(header.length);
-        let glance = glance(store, state, header, there, sums)?;
-        let moved = moved(store, state, header, there, sums, &glance.entries)?;
-        let mut history = History { damaged_rows: glance.damaged_rows, moved, ..History::default() };
+        let glance = glance(store, state, there, sums)?;
+        let known = known(store, state, header, there, sums, &glance)?;
+        // Those that another program has written.
+        let rewritten: Vec<_> = glance
+            .differing
+            .iter()
+            .filter(|[words, row]| differing_bits(*words, *row) > 1 && !known.doubled.contains(words))
+            .filter_map(|[words, row]| {
+                let place_of =
+                    |words: &[u64; 2]| RecordLoc::decode(*words, header.version).map(|loc| place(&loc));
+                let at = place_of(words)?;
+                Some(place_of(row).map_or(at, |was| was.min(at)))
+            })
+            .collect();
+        let mut history = History { damaged_rows: glance.damaged_rows, known, ..History::default() };
         // A compaction of ours that was cut off leaves entries that their rows do not know yet.
         let unfinished = matches!(store.meta.any_header(), Ok((_, true)));
-        if glance.rewritten > 0 && !unfinished {
-            history.foreign = Some(format!("{} entries are not those that zrfs wrote", glance.rewritten));
-            history.doubt_from = glance.first_place;
+        if !rewritten.is_empty() && !unfinished {
+            history.foreign = Some(format!("{} entries are not those that zrfs wrote", rewritten.len()));
+            history.doubt_from = rewritten.iter().min().copied();
         }
         let left: Vec<Header> =
             sums.header.left.iter().flatten().filter_map(|bytes| Header::parse(bytes).ok()).collect();
         history.frontier =
             left.iter().map(|left| (left.tail_chunk, left.tail_offset.into())).max().unwrap_or_default();
-        if left.contains(header) && glance.rewritten == 0 && sums.is_older_than(store.modified()?)? {
+        if left.contains(header) && rewritten.is_empty() && sums.is_older_than(store.modified()?)? {
             // The last records may have gone, and others of the same lengths have come.
             history.doubt_from = replaced_end(store, state, header, layout, sums)?;
         }
@@ -87,7 +102,7 @@ impl History {
         if history.fault.is_none() {
             history.foreign =
                 Some(format!("the header's length was {} and is {}", last.length, header.length));
-            if glance.rewritten == 0 {
+            if rewritten.is_empty() {
                 history.doubt_from = replaced_end(store, state, header, layout, sums)?;
             }
         }
@@ -155,7 +170,7 @@ fn replaced_end(
     Ok(from)
 }
 
-fn glance(store: &Store, state: &State, header: &Header, there: u32, sums: &Sums) -> Result<Glance> {
+fn glance(store: &Store, state: &State, there: u32, sums: &Sums) -> Result<Glance> {
     let mut glance = Glance::default();
     let known = there.min(sums.rows()?);
     let mut first = 0;
@@ -165,15 +180,7 @@ fn glance(store: &Store, state: &State, header: &Header, there: u32, sums: &Sums
             let words = store.words(state, index)?;
             match Row::parse(&row) {
                 Slot::Row(row) if row.loc != words && state.overlaid(index).is_none() => {
-                    glance.differing += 1;
-                    glance.entries.insert(words);
-                    let Some(loc) = RecordLoc::decode(words, header.version) else { continue };
-                    if differing_bits(words, row.loc) > 1 {
-                        glance.rewritten += 1;
-                        let old = RecordLoc::decode(row.loc, header.version);
-                        let places = [Some(loc), old].into_iter().flatten().map(|loc| place(&loc));
-                        glance.first_place = glance.first_place.into_iter().chain(places).min();
-                    }
+                    glance.differing.push([words, row.loc]);
                 }
                 Slot::Damaged => glance.damaged_rows += 1,
                 Slot::Row(_) | Slot::Empty => {}
@@ -184,30 +191,36 @@ fn glance(store: &Store, state: &State, header: &Header, there: u32, sums: &Sums
     Ok(glance)
 }
 
-/// Which of `entries` are those of records that a row knows at an index where they are not any more.
-fn moved(
+/// What other rows say of the entries that differ from their own.
+fn known(
     store: &Store,
     state: &State,
     header: &Header,
     there: u32,
     sums: &Sums,
-    entries: &HashSet<[u64; 2]>,
-) -> Result<HashSet<[u64; 2]>> {
-    let mut moved = HashSet::new();
+    glance: &Glance,
+) -> Result<Known> {
+    let mut known = Known::default();
+    let entries: HashSet<[u64; 2]> = glance.differing.iter().map(|[words, _]| *words).collect();
     let rows = if entries.is_empty() { 0 } else { sums.rows()? };
     let mut first = 0;
     while first < rows {
         let end = rows.min(first.saturating_add(BLOCK));
         for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
             let Slot::Row(row) = Row::parse(&row) else { continue };
-            let is_elsewhere = index >= header.length.min(there) || store.words(state, index)? != row.loc;
-            if is_elsewhere && entries.contains(&row.loc) {
-                moved.insert(row.loc);
+            if !entries.contains(&row.loc) {
+                continue;
             }
+            let is_elsewhere = index >= header.length.min(there) || store.words(state, index)? != row.loc;
+            if is_elsewhere {
+                known.moved.insert(row.loc)
+            } else {
+                known.doubled.insert(row.loc)
+            };
         }
         first = end;
     }
-    Ok(moved)
+    Ok(known)
 }
 
 /// How many bits of two entries differ.
@@ -258,7 +271,7 @@ fn contradiction(
         }
         return Ok(None);
     }
-    if glance.differing > 0 {
+    if !glance.differing.is_empty() {
         return Ok(None);
     }
     Ok(Some(format!(

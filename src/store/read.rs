@@ -42,10 +42,13 @@ impl Store {
     /// # Errors
     /// As for [`Store::gather`]; [`ErrorKind::Memory`] where there is not enough.
     pub fn read(&self, index: u64) -> Result<Vec<u8>> {
-        let len = self.location(index)?.logic_length as usize;
+        // One state for all of it: a delete may give the index to another record.
+        let state = self.state();
+        let loc = self.locate(&state, index, self.published_for(&state, Some(index)))?;
+        self.table_reaches(Some(index))?;
         let mut record = Vec::new();
-        resize(&mut record, len).map_err(|e| self.name_record(index, e))?;
-        self.gather(&[index], &mut record, len)?;
+        resize(&mut record, loc.logic_length as usize).map_err(|e| self.name_record(index, e))?;
+        self.run_shard(&state, &mut [Job { index, loc, dst: &mut record }])?;
         Ok(record)
     }
 

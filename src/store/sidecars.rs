@@ -98,6 +98,12 @@ impl Sums {
         Ok(SumsHeader::parse(&bytes).map(|header| Sums { file, path, header }))
     }
 
+    /// Whether there is a file that holds something, read or not.
+    pub(super) fn is_there(dir: &dyn Directory) -> bool {
+        let file = dir.folder(FOLDER).and_then(|folder| folder.open(SUMS, Access::Read));
+        file.and_then(|file| file.attributes()).is_ok_and(|attributes| attributes.len > 0)
+    }
+
     /// Takes the file for writing, where meta.zr holds `disk`.
     fn adopt(file: Arc<dyn StorageFile>, path: PathBuf, disk: &Header) -> Result<Option<Sums>> {
         let mut bytes = [0; SUMS_HEADER_BYTES];

@@ -172,8 +172,9 @@ fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
         // Its bytes may lie where ours do.
         state.publish(&store.meta.header()?);
         let text = format!("{} was changed by another program since the last append", store.path.display());
-        return Err(Error::new(ErrorKind::Busy, text)
-            .with_help("what was appended since the last sync is lost; append it again"));
+        return Err(Error::new(ErrorKind::Busy, text).with_help(
+            "what was appended since the last sync is lost: open the store again and append it once more",
+        ));
     }
     store.meta.write_header(&pending.after)?;
     store.meta.sync()

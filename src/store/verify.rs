@@ -127,6 +127,11 @@ impl Store {
             state.publish(&left);
             survey = self.survey(&state, left, sums.as_ref())?;
         }
+        if sums.is_none() && Sums::is_there(self.dir.as_ref()) {
+            found
+                .notes
+                .push("the checksum file is damaged, or of another release: nothing is checked".to_owned());
+        }
         let Survey { header, there, layout, history } = survey;
         if there < header.length {
             found.faults.push(format!(
@@ -139,7 +144,7 @@ impl Store {
         }
         let (overlaps, total) = self.overlaps(&state, &header, &layout)?;
         drop(layout);
-        let mut overlapping: Vec<u32> = overlaps.iter().flat_map(|&(a, b)| [a, b]).collect();
+        let mut overlapping: Vec<u32> = overlaps.iter().flat_map(|overlap| [overlap.a, overlap.b]).collect();
         overlapping.sort_unstable();
         overlapping.dedup();
         let examiner = Examiner {
@@ -177,11 +182,11 @@ impl Store {
     }
 
     /// Pairs of records that overlap, and the stored bytes of all.
-    fn overlaps(&self, state: &State, header: &Header, layout: &Layout) -> Result<(Vec<(u32, u32)>, u64)> {
+    fn overlaps(&self, state: &State, header: &Header, layout: &Layout) -> Result<(Vec<Overlap>, u64)> {
         let (mut pairs, mut total) = (Vec::new(), 0);
         for (_, places) in layout.chunks() {
             // The record that reaches furthest so far.
-            let mut furthest: Option<(u32, u64)> = None;
+            let mut furthest: Option<Placed> = None;
             for i in places {
                 let Some(Placed { index, loc }) = layout.record(self, state, header, i)? else { continue };
                 total += u64::from(loc.phys_length);
@@ -189,11 +194,13 @@ impl Store {
                     continue;
                 }
                 match furthest {
-                    Some((other, end)) if u64::from(loc.offset) < end => pairs.push((other, index)),
+                    Some(other) if u64::from(loc.offset) < other.loc.end() => {
+                        pairs.push(Overlap { a: other.index, b: index, is_same: other.loc == loc });
+                    }
                     _ => {}
                 }
-                if furthest.is_none_or(|(_, end)| loc.end() > end) {
-                    furthest = Some((index, loc.end()));
+                if furthest.is_none_or(|other| loc.end() > other.loc.end()) {
+                    furthest = Some(Placed { index, loc });
                 }
             }
         }
@@ -201,16 +208,25 @@ impl Store {
     }
 }
 
-/// Of two records that overlap, those are bad that no checksum confirms; where it confirms both, the later one.
-fn settle(overlaps: &[(u32, u32)], outcome: &mut Outcome) {
+/// Two records that overlap.
+struct Overlap {
+    a: u32,
+    b: u32,
+    /// They are one record under two indices.
+    is_same: bool,
+}
+
+/// Of two records that overlap, those are bad that no checksum confirms. Where it confirms both, and where they are one
+/// record, the later one is too much.
+fn settle(overlaps: &[Overlap], outcome: &mut Outcome) {
     let mut confirmed = std::mem::take(&mut outcome.overlapping);
     confirmed.sort_unstable();
     let is_confirmed = |index: u32| confirmed.binary_search(&index).is_ok();
-    for &(a, b) in overlaps {
+    for &Overlap { a, b, is_same } in overlaps {
         let (low, high) = (a.min(b), a.max(b));
-        let both = is_confirmed(a) && is_confirmed(b);
+        let one_is_good = is_same || is_confirmed(a) && is_confirmed(b);
         for (index, other) in [(low, high), (high, low)] {
-            let bad = if both { index == high } else { !is_confirmed(index) };
+            let bad = if one_is_good { index == high } else { !is_confirmed(index) };
             if bad && !super::delete::is_set(&outcome.doomed, index) {
                 if is_confirmed(index) {
                     outcome.checked = outcome.checked.saturating_sub(1);

@@ -448,3 +448,40 @@ fn a_delete_of_nothing_or_of_what_is_not_there_changes_nothing() {
     assert_eq!(reader.delete(&[1]).unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(reader.compact(go).unwrap_err().kind(), ErrorKind::ReadOnly);
 }
+
+#[test]
+fn without_locks_a_store_is_read_and_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = Script::default();
+    let (store, records) = filled(dir.path(), &script);
+    drop(store);
+    script.without_locks();
+    let open = |access| Store::open_in(Box::new(Faulty::open(dir.path(), &script)), dir.path(), access);
+    assert_eq!(all(&open(Access::Read).unwrap()), records);
+    let e = open(Access::Write).unwrap_err();
+    assert!(e.raw_os_error() == Some(libc::ENOLCK) && e.to_string().contains("can only be read here"), "{e}");
+}
+
+#[test]
+fn two_entries_of_one_record_cost_one_of_them() {
+    for has_sums in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, records) = filled(dir.path(), &Script::default());
+        let twin = store.meta.entry(4).unwrap();
+        store.meta.write_scattered(&[(20, twin)]).unwrap();
+        drop(store);
+        if !has_sums {
+            std::fs::remove_dir_all(dir.path().join(".zrfs")).unwrap();
+        }
+        let done = Store::repair(dir.path(), |_| ()).unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        if has_sums {
+            assert_eq!((done.mended, done.lost), (1, 0));
+            assert_eq!(all(&store), records);
+        } else {
+            assert_eq!((done.mended, done.lost), (0, 1));
+            assert_eq!(store.len(), 29);
+            assert_eq!(read(&store, 4), records[4]);
+        }
+    }
+}
