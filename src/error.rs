@@ -84,6 +84,14 @@ impl Error {
         self
     }
 
+    /// The error without what the reader can do.
+    pub(crate) fn without_help(&self) -> String {
+        match &self.0.source {
+            Some(source) => format!("{}: {source}", self.0.text),
+            None => self.0.text.clone(),
+        }
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

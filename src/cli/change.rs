@@ -4,32 +4,52 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use indicatif::HumanBytes;
-use zrfs::Store;
 use zrfs::store::Move;
+use zrfs::{Error, Store, Version};
 
 use super::output::Output;
 use super::signals::Stop;
-use super::{DeleteArgs, Outcome, progress, records};
+use super::{DeleteArgs, Failure, Outcome, progress, records};
 
 /// `zrfs delete`
 pub(super) fn delete(args: &DeleteArgs) -> Outcome {
     // A signal waits until the delete is done: that is a moment.
     let _stop = Stop::on_signals()?;
     let store = Store::open(&args.store)?;
+    let all = || std::iter::once(&args.store).chain(&args.with);
+    let mut real: Vec<_> = all().filter_map(|path| path.canonicalize().ok()).collect();
+    real.sort();
+    if let Some([twice, _]) = real.windows(2).find(|pair| pair.first() == pair.last()) {
+        return Err(Failure::Usage(format!("{} is named twice", twice.display())));
+    }
     let others = args.with.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
     let ranges = records::parse(&args.records, store.len())?;
     let indices: Vec<u64> = ranges.into_iter().flatten().collect();
     let before = store.len();
     let stores: Vec<&Store> = std::iter::once(&store).chain(&others).collect();
     let moves = Store::delete_aligned(&stores, &indices)?;
-    let mut out = Output::new();
-    tell_moves(&mut out, &moves)?;
-    for store in stores {
-        let left = store.len();
-        let path = store.path().display();
-        out.line(format_args!("{path}: deleted {} records, {left} left", before - left))?;
-    }
-    out.finish()
+    let tell = || -> Outcome {
+        let mut out = Output::new();
+        tell_moves(&mut out, &moves)?;
+        for store in &stores {
+            let left = store.len();
+            let path = store.path().display();
+            out.line(format_args!("{path}: deleted {}, {left} left", count(before - left, "record")))?;
+        }
+        out.finish()
+    };
+    tell().map_err(|failure| match failure {
+        Failure::Failed(e) => {
+            let text = format!("the records are deleted, but the moves were not told: {e}");
+            Failure::Failed(Error::new(e.kind(), text))
+        }
+        other => other,
+    })
+}
+
+/// A number of things.
+pub(super) fn count(n: u64, thing: &str) -> String {
+    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
 /// One line for each record that has another index now.
@@ -38,9 +58,12 @@ pub(super) fn tell_moves(out: &mut Output, moves: &[Move]) -> Outcome {
 }
 
 /// `zrfs compact`
-pub(super) fn compact(path: &Path) -> Outcome {
+pub(super) fn compact(path: &Path, accept: bool) -> Outcome {
     let stop = Stop::on_signals()?;
     let store = Store::open(path)?;
+    if accept {
+        store.accept()?;
+    }
     let bar = progress::bytes("compacting", 0);
     let done = store.compact(|progress| {
         bar.set_length(progress.total);
@@ -51,9 +74,9 @@ pub(super) fn compact(path: &Path) -> Outcome {
     let done = done?;
     let mut out = Output::new();
     out.line(format_args!(
-        "{}: moved {} records, {}; freed {} of disk",
+        "{}: moved {}, {}; freed {} of disk",
         path.display(),
-        done.records_moved,
+        count(done.records_moved, "record"),
         HumanBytes(done.bytes_moved),
         HumanBytes(done.freed),
     ))?;
@@ -76,7 +99,13 @@ pub(super) fn seal(path: &Path, undo: bool) -> Outcome {
         out.line(format_args!("{}: meta.zr has its full size; {sizes}", path.display()))?;
     } else {
         out.line(format_args!("{}: sealed; {sizes}", path.display()))?;
-        out.line("loaderx 0.5.0 can read it, but must not append to it: `zrfs seal --undo`, or an append by zrfs, comes first.")?;
+        out.line(match store.version() {
+            Version::V1 => {
+                "loaderx 0.5.0 can read it, but must not append to it: `zrfs seal --undo`, or an append by zrfs, comes \
+                 first."
+            }
+            Version::V2 => "loaderx 0.5.0 refuses it, as every store of version 2.",
+        })?;
     }
     out.finish()
 }

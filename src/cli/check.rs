@@ -6,7 +6,7 @@ use serde_json::json;
 use zrfs::store::{BadRecord, Progress, Repair, Verification};
 use zrfs::{Error, ErrorKind, Store};
 
-use super::change::tell_moves;
+use super::change::{count, tell_moves};
 use super::output::Output;
 use super::signals::Stop;
 use super::{Outcome, progress};
@@ -34,7 +34,8 @@ pub(super) fn verify(path: &Path, json: bool) -> Outcome {
         let Verification { records, checked, unchecked, bad_records, .. } = found;
         let path = path.display();
         out.line(format_args!(
-            "{path}: {records} records: {checked} checked, {unchecked} unchecked, {bad_records} bad"
+            "{path}: {}: {checked} checked, {unchecked} unchecked, {bad_records} bad",
+            count(records, "record")
         ))?;
     }
     out.finish()?;
@@ -43,8 +44,9 @@ pub(super) fn verify(path: &Path, json: bool) -> Outcome {
     }
     let what = match (found.bad_records, found.faults.first()) {
         (0, Some(fault)) => fault.clone(),
-        (1, _) => "1 record is bad".to_owned(),
-        (n, _) => format!("{n} records are bad"),
+        (1, None) => "1 record is bad".to_owned(),
+        (n, None) => format!("{n} records are bad"),
+        (n, Some(fault)) => format!("{fault}; bad records: {n}"),
     };
     Err(Error::new(ErrorKind::Damaged, format!("{}: {what}", path.display()))
         .with_help("`zrfs repair` keeps every good record")
@@ -110,11 +112,14 @@ pub(super) fn repair(path: &Path) -> Outcome {
         out.line(format_args!("{path}: nothing is wrong with it; it is as it was"))?;
     } else {
         out.line(format_args!(
-            "{path}: mended {mended} entries, took out {lost} bad records; {records} good ones are left"
+            "{path}: mended {}, took out {}; {} left",
+            count(faults.len() as u64 + mended, "fault"),
+            count(lost, "bad record"),
+            count(records, "good record")
         ))?;
     }
     if let Some(folder) = set_aside {
-        out.line(format_args!("What could be read of the rest is in {}", folder.display()))?;
+        out.line(format_args!("What was there before is in {}", folder.display()))?;
     }
     out.finish()
 }

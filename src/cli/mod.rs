@@ -60,7 +60,7 @@ enum Command {
 )]
 struct ImportArgs {
     /// Folders or .npy files, then the store
-    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "STORE"])]
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "STORE"])]
     paths: Vec<PathBuf>,
     /// Append to a store that is there; it keeps its old length until all is written
     #[arg(long)]
@@ -174,6 +174,9 @@ struct DeleteArgs {
 struct CompactArgs {
     /// The store
     store: PathBuf,
+    /// Give up the last records, where another program has deleted them and nothing else
+    #[arg(long)]
+    accept: bool,
 }
 
 /// Read every record and hold it against its checksum
@@ -206,7 +209,7 @@ struct RepairArgs {
 
 /// Cut a store's files to what they hold, for shipping
 ///
-/// loaderx 0.5.0 can read such a store, but must not append to it. An append by zrfs gives meta.zr its full size again,
+/// loaderx 0.5.0 can read such a store (of version 1), but must not append to it. An append by zrfs gives meta.zr its full size again,
 /// and so does --undo.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -310,7 +313,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Cat(args) => show::cat(&args.store, &args.records),
         Command::Stats(args) => show::stats(&args.store, args.json),
         Command::Delete(args) => change::delete(&args),
-        Command::Compact(args) => change::compact(&args.store),
+        Command::Compact(args) => change::compact(&args.store, args.accept),
         Command::Verify(args) => check::verify(&args.store, args.json),
         Command::Repair(args) => check::repair(&args.store),
         Command::Seal(args) => change::seal(&args.store, args.undo),

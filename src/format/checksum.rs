@@ -70,8 +70,8 @@ impl SumsHeader {
     }
 }
 
-/// Where the stamp's unit lies.
-pub const STAMP_AT: usize = 3 * HEADER_BYTES;
+/// Where the stamp's unit lies: behind the two headers.
+const STAMP_AT: usize = 3 * HEADER_BYTES;
 
 /// The unit that holds a stamp.
 pub fn stamp_unit(stamp: u64) -> [u8; HEADER_BYTES] {

@@ -10,8 +10,8 @@ mod limits;
 mod location;
 
 pub use checksum::{
-    ROW_BYTES, Row, STAMP_AT, SUMS_HEADER_BYTES, Slot, SumsHeader, checksum, is_one_flipped_bit, left_at,
-    row_at, stamp_unit,
+    ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader, checksum, is_one_flipped_bit, left_at, row_at,
+    stamp_unit,
 };
 pub use header::{Header, Version};
 pub use journal::{JOURNAL_HEADER_BYTES, Journal, MAX_JOURNAL_BODY, Partner, Partners, Work};

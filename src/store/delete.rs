@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Component, Path, PathBuf};
 
 use super::locks::Alone;
-use super::sidecars::{Sidecars, Sums};
+use super::sidecars::{self, Sidecars, Sums};
 use super::state::Overlay;
 use super::{Store, out_of_range, rows};
 use crate::error::{Error, ErrorKind, Result};
@@ -336,6 +336,26 @@ pub(super) fn clean_up(store: &Store, sidecars: &Sidecars, plan: &Plan) -> Resul
     sidecars.journal.clear()?;
     store.meta.clear_entries(plan.new.length..plan.old.length)?;
     sidecars.sums.as_ref().map_or(Ok(()), |sums| sums.cut(plan.new.length))
+}
+
+/// Writes the moves of a delete whose caller was not told to a new file `.zrfs/moves-N.tsv`; returns its path.
+pub(super) fn keep_moves(store: &Store, sidecars: &Sidecars, plan: &Plan) -> Result<PathBuf> {
+    let folder = store.path.join(sidecars::FOLDER);
+    let mut text = String::from("from\tto\n");
+    for (to, from) in &plan.moves {
+        text += &format!("{from}\t{to}\n");
+    }
+    for n in 1..=u32::MAX {
+        let name = format!("moves-{n}.tsv");
+        let failed = |e| Error::io(format!("can't write {}", folder.join(&name).display()), e);
+        let file = match sidecars.folder.create(&name) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            other => other.map_err(failed)?,
+        };
+        file.write_at(text.as_bytes(), 0).and_then(|()| file.sync()).map_err(failed)?;
+        return Ok(folder.join(name));
+    }
+    Err(Error::new(ErrorKind::Full, format!("{} holds too many files", folder.display())))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {

@@ -273,6 +273,13 @@ impl Examiner<'_> {
         Ok(codec::inflate(stored, decoded))
     }
 
+    /// The entry that makes a record good, where the one in the table does not.
+    pub(super) fn mend(&self, index: u32) -> Option<RecordLoc> {
+        let row = self.sums.as_ref()?.row(index).ok()?;
+        let loc = self.under_row(row)?;
+        (self.store.words(self.state, index).ok()? != loc.to_words()).then_some(loc)
+    }
+
     /// The entry that a row describes, where the record is there and fits the checksum.
     fn under_row(&self, row: Slot) -> Option<RecordLoc> {
         let Slot::Row(row) = row else { return None };

@@ -11,8 +11,8 @@ use super::layout::{Layout, Placed};
 use super::sidecars::Sums;
 use super::state::State;
 use super::{Store, resize};
-use crate::error::Result;
-use crate::format::{HEADER_BYTES, Header, RecordLoc, Row, Slot, checksum};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{HEADER_BYTES, Header, RecordLoc, Row, Slot, Version, checksum};
 
 /// Rows that are read at a time.
 const BLOCK: u32 = 1 << 14;
@@ -26,6 +26,8 @@ pub(super) struct History {
     pub(super) foreign: Option<String>,
     /// From here on other bytes may lie where zrfs has written.
     pub(super) doubt_from: Option<Place>,
+    /// Nobody has written meta.zr since zrfs did.
+    pub(super) is_untouched: bool,
     /// What contradicts the header on disk, and the header that zrfs left.
     pub(super) fault: Option<(String, Header)>,
     /// Rows that contradict their own checksum.
@@ -50,6 +52,8 @@ pub(super) struct Known {
 struct Glance {
     /// Entries that differ from their row, and what the row says.
     differing: Vec<[[u64; 2]; 2]>,
+    /// The end of the last record whose entry is that of its row.
+    end: Place,
     damaged_rows: u64,
 }
 
@@ -95,18 +99,49 @@ impl History {
         }
         // Where neither can be read, nothing is known.
         let Some(last) = left.first().filter(|_| !left.contains(header)) else { return Ok(history) };
-        if let Some(left) = left.iter().find(|left| is_flipped(header, left)) {
+        history.is_untouched = sums.is_as_new_as(store.modified()?);
+        let is_damage = |left: &&Header| {
+            history.is_untouched
+                || is_flipped(header, left)
+                || rewritten.is_empty()
+                    && (is_shorter(header, left) || is_before_records(header, left, &glance))
+        };
+        if let Some(left) = left.iter().find(is_damage) {
             history.fault =
                 contradiction(store, state, header, left, &glance, sums)?.map(|text| (text, *left));
         }
         if history.fault.is_none() {
-            history.foreign =
-                Some(format!("the header's length was {} and is {}", last.length, header.length));
+            history.foreign = Some(format!(
+                "{} records up to byte {} of chunk {} became {} up to byte {} of chunk {}",
+                last.length,
+                last.tail_offset,
+                last.tail_chunk,
+                header.length,
+                header.tail_offset,
+                header.tail_chunk
+            ));
             if rewritten.is_empty() {
                 history.doubt_from = replaced_end(store, state, header, layout, sums)?;
             }
         }
         Ok(history)
+    }
+}
+
+/// Refuses where the header on disk has lost records that are whole: what writes over them would lose them for good.
+pub(super) fn refuse_lost_records(store: &Store, header: &Header) -> Result<()> {
+    let Some(sums) = Sums::open(store.dir.as_ref(), &store.path)?.filter(|sums| sums.is_foreign(header))
+    else {
+        return Ok(());
+    };
+    let state = store.state();
+    let layout = Layout::read(store, &state, header)?;
+    match History::read(store, &state, header, &layout, Some(&sums))?.fault {
+        Some((text, left)) if left.length > header.length => {
+            Err(Error::new(ErrorKind::Damaged, format!("{} is not compacted: {text}", store.path.display()))
+                .with_help("`zrfs compact --accept` gives them up"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -116,6 +151,10 @@ pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<
     let state = store.state();
     let layout = Layout::read(store, &state, header)?;
     let history = History::read(store, &state, header, &layout, Some(sums))?;
+    if let Some((text, _)) = history.fault.filter(|_| history.is_untouched) {
+        return Err(Error::new(ErrorKind::Damaged, format!("{}: {text}", store.path.display()))
+            .with_help("`zrfs repair` puts it right; until then nothing is written"));
+    }
     if let Some(from) = history.doubt_from {
         let known = header.length.min(sums.rows()?);
         let mut first = 0;
@@ -157,12 +196,7 @@ fn replaced_end(
         if row.loc != loc.to_words() || loc.phys_length == 0 {
             continue;
         }
-        bytes.clear();
-        resize(&mut bytes, loc.phys_length as usize)?;
-        let chunk = state.chunks.get(store.dir.as_ref(), loc.chunk_id);
-        if chunk.is_ok_and(|chunk| chunk.read(&mut bytes, loc.offset.into()).is_ok())
-            && checksum(&bytes) == row.sum
-        {
+        if is_there(store, state, &row, header.version, &mut bytes)? {
             break;
         }
         from = Some(place(&loc));
@@ -183,12 +217,26 @@ fn glance(store: &Store, state: &State, there: u32, sums: &Sums) -> Result<Glanc
                     glance.differing.push([words, row.loc]);
                 }
                 Slot::Damaged => glance.damaged_rows += 1,
-                Slot::Row(_) | Slot::Empty => {}
+                Slot::Row(row) => {
+                    if let Some(loc) = RecordLoc::decode(row.loc, Version::V2) {
+                        glance.end = glance.end.max((loc.chunk_id, loc.end()));
+                    }
+                }
+                Slot::Empty => {}
             }
         }
         first = end;
     }
     Ok(glance)
+}
+
+/// Whether the record that a row describes is where the row says.
+fn is_there(store: &Store, state: &State, row: &Row, version: Version, bytes: &mut Vec<u8>) -> Result<bool> {
+    let Some(loc) = RecordLoc::decode(row.loc, version) else { return Ok(false) };
+    bytes.clear();
+    resize(bytes, loc.phys_length as usize)?;
+    let chunk = state.chunks.get(store.dir.as_ref(), loc.chunk_id);
+    Ok(chunk.is_ok_and(|chunk| chunk.read(bytes, loc.offset.into()).is_ok()) && checksum(bytes) == row.sum)
 }
 
 /// What other rows say of the entries that differ from their own.
@@ -233,7 +281,21 @@ fn is_flipped(header: &Header, left: &Header) -> bool {
     (number(header.to_bytes()) ^ number(left.to_bytes())).count_ones() == 1
 }
 
-/// What shows that a header which differs in one bit from the one that zrfs left was not written by another program.
+fn frontier(header: &Header) -> Place {
+    (header.tail_chunk, header.tail_offset.into())
+}
+
+/// Whether there are fewer records and no more bytes: the last records are gone, or the header is wrong.
+fn is_shorter(header: &Header, left: &Header) -> bool {
+    header.length < left.length && frontier(header) <= frontier(left)
+}
+
+/// Whether the frontier lies before records that are where zrfs wrote them. No program leaves it there.
+fn is_before_records(header: &Header, left: &Header, glance: &Glance) -> bool {
+    header.length == left.length && frontier(header) < glance.end
+}
+
+/// What shows that a header was not written by another program.
 fn contradiction(
     store: &Store,
     state: &State,
@@ -244,17 +306,26 @@ fn contradiction(
 ) -> Result<Option<String>> {
     if header.length < left.length {
         // zrfs clears what it deletes.
+        let mut bytes = Vec::new();
         let there = store.meta.entries_there()?;
         for index in header.length..left.length.min(there) {
             let words = store.words(state, index)?;
-            if !matches!(sums.row(index)?, Slot::Row(row) if row.loc == words) {
+            let is_whole = match sums.row(index)? {
+                Slot::Row(row) if row.loc == words => {
+                    is_there(store, state, &row, header.version, &mut bytes)?
+                }
+                _ => false,
+            };
+            if !is_whole {
                 return Ok(None);
             }
         }
         return Ok(Some(format!(
-            "meta.zr: the header's field length is {}, but zrfs wrote {} and the entries behind it are whole: a bit has \
-             flipped, or another program has deleted the last records, which a repair brings back",
-            header.length, left.length
+            "meta.zr: the header's field length is {}, but zrfs wrote {} and the {} records behind it are whole: it is \
+             damaged, or another program has deleted the last records, which a repair brings back",
+            header.length,
+            left.length,
+            left.length - header.length
         )));
     }
     if header.length > left.length {

@@ -138,7 +138,11 @@ pub(super) fn busy(path: &Path, how: &str, holders: &[Process]) -> Error {
         _ => {}
     }
     let text = format!("{} {how} by {}", path.display(), names.join(", "));
-    Error::new(ErrorKind::Busy, text).with_help("try again when that is done")
+    let help = match how {
+        "is open" => "it must be closed there first (`zrfs umount` ends a mount)",
+        _ => "try again when that is done",
+    };
+    Error::new(ErrorKind::Busy, text).with_help(help)
 }
 
 /// The store, held alone: no other process has it open, and this one reads only.

@@ -88,7 +88,11 @@ impl Meta {
             "version" => ErrorKind::Version,
             _ => ErrorKind::Damaged,
         };
-        Error::new(kind, format!("{}: the header's {fault}", self.path.display()))
+        let e = Error::new(kind, format!("{}: the header's {fault}", self.path.display()));
+        match kind {
+            ErrorKind::Version => e,
+            _ => e.with_help("if this is a store whose header was damaged, `zrfs repair` finds it again"),
+        }
     }
 
     fn len(&self) -> Result<u64> {

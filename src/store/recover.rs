@@ -19,8 +19,8 @@ const BLOCK: u32 = 1 << 14;
 
 /// What the journal of a marked store comes to.
 enum Verdict {
-    /// The table is right as it is.
-    Keep,
+    /// The table is right as it is; what that means for the step.
+    Keep(&'static str),
     /// Records go, in these stores first.
     Delete(Plan, Vec<Partner>),
 }
@@ -54,14 +54,14 @@ impl Store {
         let verdict = self.judge(&header)?;
         let sidecars = alone.writer.sidecars(self, &header)?;
         match verdict {
-            Verdict::Keep => {
+            Verdict::Keep(undone) => {
                 if let Some(sums) = &sidecars.sums {
                     self.follow_moves(&header, sums)?;
                 }
                 self.meta.write_header(&header)?;
                 self.meta.sync()?;
                 sidecars.journal.clear()?;
-                log::info!("{}: an operation that was cut off is undone", self.path.display());
+                log::info!("{}: {undone}", self.path.display());
             }
             Verdict::Delete(plan, _) => {
                 delete::move_entries(self, &plan, sidecars.sums.as_ref())?;
@@ -69,7 +69,15 @@ impl Store {
                 self.meta.sync()?;
                 self.show(Overlay::new(), &plan.new);
                 delete::clean_up(self, sidecars, &plan)?;
-                log::info!("{}: a delete that was cut off is finished", self.path.display());
+                let count = plan.old.length - plan.new.length;
+                let text = format!(
+                    "{}: a delete that was cut off is finished: {count} records went",
+                    self.path.display()
+                );
+                match delete::keep_moves(self, sidecars, &plan) {
+                    Ok(moves) => log::info!("{text}, the moves are in {}", moves.display()),
+                    Err(e) => log::warn!("{text}; what moved is not kept: {e}"),
+                }
             }
         }
         Ok(())
@@ -112,7 +120,11 @@ impl Store {
         let Some(journal) = JournalFile::read(self.dir.as_ref()) else {
             return refused("its journal is damaged or missing");
         };
-        let Work::Delete { doomed, partners } = journal.work else { return Ok(Verdict::Keep) };
+        let Work::Delete { doomed, partners } = journal.work else {
+            return Ok(Verdict::Keep(
+                "a compaction was cut off; every record is whole, compact again to free the rest",
+            ));
+        };
         let plan = Plan::new(*header, &doomed);
         let fits = journal.old == header.to_bytes()
             && journal.new == plan.new.to_bytes()
@@ -126,7 +138,9 @@ impl Store {
             Partners::Follows(leader) if self.is_decided(&leader, journal.step)? => {
                 Ok(Verdict::Delete(plan, Vec::new()))
             }
-            Partners::Follows(_) => Ok(Verdict::Keep),
+            Partners::Follows(_) => {
+                Ok(Verdict::Keep("a delete that was cut off before it was decided is undone"))
+            }
         }
     }
 

@@ -4,12 +4,13 @@
 //! was found wrong to one that was found right, and what the header said is kept. Then the records that stay bad are set
 //! aside and deleted, by the same step as any others (see `delete`).
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::delete::{Move, is_set};
 use super::sidecars::{self, Sums};
 use super::verify::{BadRecord, Diagnosis, Progress};
-use super::{Store, open_folder};
+use super::{Store, chunks, meta, open_folder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, META_BYTES, RecordLoc, Slot, Version, words_to_bytes};
 use crate::storage::{Access, Directory};
@@ -74,6 +75,7 @@ impl Store {
                 // Nothing else tells where the frontier was.
                 store.state().publish(&store.reaching_frontier(&header)?);
             }
+            store.refuse_missing_chunks()?;
             let diagnosis = store.diagnose(progress)?;
             if let Some(refused) = &diagnosis.refused {
                 let text = format!("{} is not repaired: {refused}", path.display());
@@ -103,6 +105,9 @@ impl Store {
         let header = self.reaching_frontier(&self.state().header())?;
         let old = self.meta.header_bytes().unwrap_or_default();
         if old != header.to_bytes() {
+            if done.faults.is_empty() {
+                done.faults.push(format!("{}: the header was wrong", self.meta.path.display()));
+            }
             aside.write("header", &old)?;
             self.meta.write_header(&header)?;
             self.meta.sync()?;
@@ -115,6 +120,20 @@ impl Store {
         done.mended = mends.len() as u64;
         done.bad = found.bad.into_iter().filter(|bad| is_lost(bad.index)).collect();
         Ok((0..u64::from(header.length)).filter(|&index| is_lost(index)).collect())
+    }
+
+    /// A chunk that is not there at all may be found again; its records must not be given up for that.
+    fn refuse_missing_chunks(&self) -> Result<()> {
+        for id in 0..=self.state().header().tail_chunk {
+            let name = chunks::name(id);
+            if self.dir.open(&name, Access::Read).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+                let text = format!("{} is not repaired: {name} is missing", self.path.display());
+                return Err(Error::new(ErrorKind::Damaged, text).with_help(
+                    "bring the file back; to give its records up, make an empty one of that name",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// `header` with a frontier that lies behind every record that is there, and within its chunk.
@@ -149,6 +168,12 @@ impl Store {
         path: &Path,
         access: Access,
     ) -> Result<(Store, Option<String>)> {
+        let is_missing =
+            || dir.open(meta::NAME, Access::Read).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        if access == Access::Write && Sums::is_there(dir.as_ref()) && is_missing() {
+            let failed = |e| Error::io(format!("can't create {}", path.join(meta::NAME).display()), e);
+            dir.create(meta::NAME).and_then(|file| file.set_len(META_BYTES)).map_err(failed)?;
+        }
         let store = Store::open_files(dir, path, access)?;
         let (header, fault) = match store.meta.any_header() {
             Ok((header, false)) => (header, None),
@@ -161,10 +186,10 @@ impl Store {
                 match finished {
                     Ok(()) => (store.state().header(), None),
                     Err(e) if e.kind() == ErrorKind::Busy => return Err(e),
-                    Err(e) => (header, Some(e.to_string())),
+                    Err(e) => (header, Some(e.without_help())),
                 }
             }
-            Err(e) => (store.lost_header(&e)?, Some(e.to_string())),
+            Err(e) => (store.lost_header(&e)?, Some(e.without_help())),
         };
         store.state().publish(&header);
         Ok((store, fault))

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::{
-    HEADER_BYTES, Header, JOURNAL_HEADER_BYTES, Journal, ROW_BYTES, Row, STAMP_AT, SUMS_HEADER_BYTES, Slot,
-    SumsHeader, left_at, row_at, stamp_unit,
+    HEADER_BYTES, Header, JOURNAL_HEADER_BYTES, Journal, ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader,
+    left_at, row_at, stamp_unit,
 };
 use crate::storage::{Access, Directory, StorageFile};
 
@@ -81,6 +81,8 @@ pub(super) struct Sums {
     file: Arc<dyn StorageFile>,
     path: PathBuf,
     pub(super) header: SumsHeader,
+    /// Which of the two headers is known to be on disk as it is here.
+    durable: Option<usize>,
 }
 
 impl Sums {
@@ -95,7 +97,15 @@ impl Sums {
         };
         let mut bytes = [0; SUMS_HEADER_BYTES];
         file.read_at(&mut bytes, 0).map_err(failed)?;
-        Ok(SumsHeader::parse(&bytes).map(|header| Sums { file, path, header }))
+        Ok(SumsHeader::parse(&bytes).map(|header| Sums { file, path, header, durable: None }))
+    }
+
+    /// Disk and apparent size of all files of the folder, in bytes.
+    pub(super) fn sizes(dir: &dyn Directory) -> (u64, u64) {
+        let Ok(folder) = dir.folder(FOLDER) else { return (0, 0) };
+        let files = [SUMS, JOURNAL].into_iter().filter_map(|name| folder.open(name, Access::Read).ok());
+        let sizes = files.filter_map(|file| file.attributes().ok());
+        sizes.fold((0, 0), |(disk, all), file| (disk + file.allocated, all + file.len))
     }
 
     /// Whether there is a file that holds something, read or not.
@@ -113,7 +123,7 @@ impl Sums {
             None if bytes == [0; SUMS_HEADER_BYTES] => (SumsHeader::default(), true),
             None => return Ok(None),
         };
-        let mut sums = Sums { file, path, header };
+        let mut sums = Sums { file, path, header, durable: None };
         if is_new {
             sums.accept(disk)?;
         }
@@ -129,20 +139,23 @@ impl Sums {
     pub(super) fn accept(&mut self, disk: &Header) -> Result<()> {
         let disk = disk.to_bytes();
         self.header = SumsHeader { left: [Some(disk), None], stamp: None };
+        self.durable = None;
         let mut bytes = SumsHeader::FIRST_UNIT.to_vec();
         bytes.extend_from_slice(&SumsHeader::left_unit(disk));
         bytes.resize(SUMS_HEADER_BYTES, 0);
         self.file.write_at(&bytes, 0).map_err(|e| self.io("write", e))
     }
 
-    /// Notes when zrfs has changed meta.zr last. Losing it does no harm.
-    pub(super) fn stamp(&mut self, changed: SystemTime) -> Result<()> {
-        let stamp = nanos(changed);
-        if self.header.stamp == Some(stamp) {
+    /// Notes what zrfs has left in meta.zr, and when. Losing it does no harm.
+    pub(super) fn stamp(&mut self, disk: [u8; HEADER_BYTES], changed: SystemTime) -> Result<()> {
+        let header = SumsHeader { left: [Some(disk); 2], stamp: Some(nanos(changed)) };
+        if self.header == header {
             return Ok(());
         }
-        self.header.stamp = Some(stamp);
-        self.file.write_at(&stamp_unit(stamp), STAMP_AT as u64).map_err(|e| self.io("write", e))
+        self.header = header;
+        let left = SumsHeader::left_unit(disk);
+        let units = [left, left, stamp_unit(nanos(changed))].concat();
+        self.file.write_at(&units, left_at(0)).map_err(|e| self.io("write", e))
     }
 
     /// Whether meta.zr, last changed then, was changed in its place after zrfs had done so. Of a copy, whose files have
@@ -153,13 +166,28 @@ impl Sums {
         Ok(nanos(changed) != stamp && own.abs_diff(stamp) < TOGETHER)
     }
 
+    /// Whether meta.zr, last changed then, was not written since zrfs had done so.
+    pub(super) fn is_as_new_as(&self, changed: SystemTime) -> bool {
+        self.header.stamp == Some(nanos(changed))
+    }
+
     /// Notes that meta.zr holds `disk` and is about to get `next`. Only one unit changes, and not the one that is right
-    /// now.
+    /// now. The caller syncs before it writes `next`.
     pub(super) fn announce(&mut self, disk: [u8; HEADER_BYTES], next: [u8; HEADER_BYTES]) -> Result<()> {
         if self.header.left.contains(&Some(next)) {
             return Ok(());
         }
-        let which = usize::from(self.header.left.first() == Some(&Some(disk)));
+        let holds = |which: usize| self.header.left.get(which) == Some(&Some(disk));
+        let kept = match self.durable.filter(|&which| holds(which)) {
+            Some(which) => which,
+            None => {
+                // What was noted last may not be on disk, and then the older one is all that is right there.
+                self.sync()?;
+                usize::from(!holds(0))
+            }
+        };
+        let which = 1 - kept;
+        self.durable = Some(which);
         if let Some(left) = self.header.left.get_mut(which) {
             *left = Some(next);
         }
@@ -230,12 +258,13 @@ impl JournalFile {
 
     /// Takes disk for what a store of `length` records may need.
     pub(super) fn reserve(&self, length: u32) -> Result<()> {
-        let has = self.len()?;
+        // A copy may have lost the disk and kept the size.
+        let has = self.file.attributes().map_err(|e| self.io("read", e))?;
         let needs = JournalFile::room(length) + SPARE;
-        if has >= needs {
+        if has.len >= needs && has.allocated >= needs {
             return Ok(());
         }
-        self.file.allocate(has, needs - has).map_err(|e| self.io("take disk for", e))
+        self.file.allocate(0, needs).map_err(|e| self.io("take disk for", e))
     }
 
     /// Gives the disk back that is kept for compactions.

@@ -1,6 +1,7 @@
 //! What a store holds, in numbers.
 
 use super::Store;
+use super::sidecars::Sums;
 use crate::error::Result;
 use crate::format::{MAX_CHUNK_BYTES, RecordLoc, Version};
 
@@ -90,7 +91,7 @@ impl Store {
     /// # Errors
     /// What the system refuses; missing chunks count as nothing.
     pub fn allocated(&self) -> Result<u64> {
-        Ok(self.meta.attributes()?.allocated + self.chunk_sizes()?.0)
+        Ok(self.meta.attributes()?.allocated + self.chunk_sizes()?.0 + Sums::sizes(self.dir.as_ref()).0)
     }
 
     /// Bytes that the store's files seem to have, holes included. Looks at each chunk file.
@@ -98,7 +99,7 @@ impl Store {
     /// # Errors
     /// As for [`Store::allocated`].
     pub fn apparent(&self) -> Result<u64> {
-        Ok(self.meta.attributes()?.len + self.chunk_sizes()?.1)
+        Ok(self.meta.attributes()?.len + self.chunk_sizes()?.1 + Sums::sizes(self.dir.as_ref()).1)
     }
 
     /// Bytes of disk, and apparent bytes, of all chunks.

@@ -143,7 +143,14 @@ pub(super) fn sync(store: &Store, writer: &mut Writer) -> Result<()> {
 /// Notes the time of the last change of meta.zr, so that a later one by another program is known.
 pub(super) fn stamp(store: &Store, writer: &mut Writer) {
     let Some(sums) = writer.sidecars.as_mut().and_then(|sidecars| sidecars.sums.as_mut()) else { return };
-    if let Err(e) = store.modified().and_then(|changed| sums.stamp(changed)) {
+    let mut stamped = || -> Result<()> {
+        match store.meta.any_header()? {
+            (header, false) => sums.stamp(header.to_bytes(), store.modified()?),
+            // A step that has failed half way.
+            (_, true) => Ok(()),
+        }
+    };
+    if let Err(e) = stamped() {
         log::debug!("{e}");
     }
 }

@@ -140,7 +140,11 @@ impl Store {
             ));
         }
         if let Err(e) = self.frontier_in_chunk(&header) {
-            found.faults.push(e.to_string());
+            found.faults.push(e.without_help());
+        }
+        if matches!(self.meta.any_header(), Ok((_, true))) {
+            let text = "a delete or a compaction was cut off: the next change by zrfs finishes it, loaderx waits for that";
+            found.notes.push(text.to_owned());
         }
         let (overlaps, total) = self.overlaps(&state, &header, &layout)?;
         drop(layout);
@@ -160,7 +164,8 @@ impl Store {
             refused: Mutex::default(),
         };
         let mut outcome = examiner.all(there)?;
-        settle(&overlaps, &mut outcome);
+        let mend = |index| examiner.mend(index);
+        settle(&overlaps, mend, &mut outcome);
         for index in there..header.length {
             outcome.bad(index, None, "meta.zr ends before its entry".to_owned(), None);
         }
@@ -218,12 +223,16 @@ struct Overlap {
 
 /// Of two records that overlap, those are bad that no checksum confirms. Where it confirms both, and where they are one
 /// record, the later one is too much.
-fn settle(overlaps: &[Overlap], outcome: &mut Outcome) {
+fn settle(overlaps: &[Overlap], mend: impl Fn(u32) -> Option<RecordLoc>, outcome: &mut Outcome) {
     let mut confirmed = std::mem::take(&mut outcome.overlapping);
     confirmed.sort_unstable();
     let is_confirmed = |index: u32| confirmed.binary_search(&index).is_ok();
     for &Overlap { a, b, is_same } in overlaps {
         let (low, high) = (a.min(b), a.max(b));
+        if super::delete::is_set(&outcome.doomed, a) || super::delete::is_set(&outcome.doomed, b) {
+            // The entry of the one that is bad already was the wrong one.
+            continue;
+        }
         let one_is_good = is_same || is_confirmed(a) && is_confirmed(b);
         for (index, other) in [(low, high), (high, low)] {
             let bad = if one_is_good { index == high } else { !is_confirmed(index) };
@@ -231,7 +240,7 @@ fn settle(overlaps: &[Overlap], outcome: &mut Outcome) {
                 if is_confirmed(index) {
                     outcome.checked = outcome.checked.saturating_sub(1);
                 }
-                outcome.bad(index, None, format!("its bytes overlap those of record {other}"), None);
+                outcome.bad(index, None, format!("its bytes overlap those of record {other}"), mend(index));
             }
         }
     }

@@ -298,7 +298,8 @@ class Changing(Case):
     def compact(self, store=None):
         """`zrfs compact`; gives back how many records it says it moved."""
         store = store or self.store
-        line = zrfs("compact", store).stdout.splitlines()[-1]
+        # loaderx may have deleted the last records and nothing else.
+        line = zrfs("compact", "--accept", store).stdout.splitlines()[-1]
         self.assertTrue(line.startswith(os.fsencode(store)), line)
         figures = MOVED.search(line)
         self.assertTrue(figures, line)

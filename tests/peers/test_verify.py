@@ -334,6 +334,9 @@ class OtherStores(Changing):
         os.unlink(self.store / "0.zr")
         status, found = verify(self.store)
         self.assertEqual((status, [bad["index"] for bad in found["bad"]]), (1, [0]))
+        # It may be found again.
+        self.assert_clear(zrfs("repair", self.store, check=None), "0.zr", "missing")
+        (self.store / "0.zr").touch()
         zrfs("repair", self.store)
         self.assert_sound(records[1:])
 

@@ -28,6 +28,9 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     let Some((path, sources)) = args.paths.split_last() else {
         return Err(Failure::Usage("import needs a source and a store".into()));
     };
+    if sources.is_empty() {
+        return Err(Failure::Usage("import needs a source and a store".into()));
+    }
     let Links::Follow = args.links;
     let codec = match args.codec {
         CodecName::Flate => Codec::Flate(args.level),

@@ -8,17 +8,19 @@
 //! Readers of this process go on: the new places are shown to them by an overlay, and before the table changes, and so
 //! before anything is written over, the last reader of the old places is done (see `state`).
 
-use std::collections::BTreeSet;
+mod moving;
+mod place;
+mod spare;
+
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use super::layout::{Layout, Placed};
 use super::locks::Alone;
-use super::sidecars::SPARE;
 use super::state::Overlay;
-use super::{Progress, Store};
+use super::{Progress, Store, history};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Header, Journal, MAX_CHUNK_BYTES, MAX_CHUNKS, RecordLoc, Row, Slot, Work};
+use crate::format::{Header, Journal, MAX_CHUNKS, RecordLoc, Work};
+use place::{Moving, Place};
 
 // In unit tests they are small, so that a small store meets every case.
 
@@ -28,8 +30,6 @@ const WINDOW: u64 = if cfg!(test) { 6 << 10 } else { 32 << 20 };
 const WINDOW_RECORDS: usize = if cfg!(test) { 5 } else { 1 << 18 };
 /// Gaps below this are crossed by way of the spare room.
 const SMALL_GAP: u64 = if cfg!(test) { 3 << 10 } else { 4 << 20 };
-/// Bytes that are copied at a time.
-const PIECE: u64 = if cfg!(test) { 1 << 10 } else { 4 << 20 };
 
 /// What a compaction did. Sizes are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,7 @@ impl Store {
     pub fn compact(&self, mut progress: impl FnMut(Progress) -> ControlFlow<()>) -> Result<Compaction> {
         let mut total = Compaction::default();
         let mut alone = self.alone()?;
+        history::refuse_lost_records(self, &self.meta.whole_header()?)?;
         loop {
             let before = self.allocated()?;
             let done = Compactor::new(&mut alone)?.run(&mut progress)?;
@@ -76,40 +77,17 @@ impl Store {
     }
 }
 
-/// A place in the chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    chunk: u16,
-    offset: u64,
-}
-
-impl Place {
-    fn of(loc: &RecordLoc) -> Place {
-        Place { chunk: loc.chunk_id, offset: u64::from(loc.offset) }
+impl Store {
+    /// Takes the store for right as it is, where another program has deleted its last records: compacting is refused
+    /// otherwise, since a damaged length looks the same.
+    ///
+    /// # Errors
+    /// As for [`Store::compact`].
+    pub fn accept(&self) -> Result<()> {
+        let mut alone = self.alone()?;
+        let header = self.meta.whole_header()?;
+        alone.writer.sidecars(self, &header).map(drop)
     }
-
-    /// Where a record of `len` bytes goes that comes next here.
-    fn next_for(self, len: u64) -> Place {
-        if self.offset + len < MAX_CHUNK_BYTES { self } else { Place { chunk: self.chunk + 1, offset: 0 } }
-    }
-
-    fn behind(self, len: u64) -> Place {
-        Place { offset: self.offset + len, ..self }
-    }
-
-    /// `loc` at this place.
-    fn put(self, loc: &RecordLoc) -> RecordLoc {
-        // Places lie below the largest chunk, whose offsets fit.
-        RecordLoc { offset: u32::try_from(self.offset).unwrap_or(u32::MAX), chunk_id: self.chunk, ..*loc }
-    }
-}
-
-/// A record on its way.
-#[derive(Clone, Copy)]
-struct Moving {
-    index: u32,
-    from: RecordLoc,
-    to: RecordLoc,
 }
 
 /// One pass over a store.
@@ -232,74 +210,6 @@ impl<'a, 'b> Compactor<'a, 'b> {
         store.meta.sync()
     }
 
-    /// Takes disk behind the frontier: as much as is wanted, or less on a full disk.
-    fn find_spare(&mut self, wanted: u64, largest: u64) -> Result<(Place, u64)> {
-        let frontier = Place { chunk: self.header.tail_chunk, offset: self.header.tail_offset.into() };
-        let mut sizes: Vec<u64> = (0..5).map(|i| (wanted >> (2 * i)).max(largest)).collect();
-        sizes.dedup();
-        for &size in &sizes {
-            if let Some(found) = self.take_spare(frontier, size)? {
-                return Ok(found);
-            }
-        }
-        // The journal has kept some for this.
-        if let Some(sidecars) = &self.alone.writer.sidecars {
-            sidecars.journal.release_spare(self.header.length)?;
-        }
-        if largest > SPARE {
-            self.free_gaps()?;
-        }
-        for size in [largest.max(SPARE - SPARE / 8), largest] {
-            if let Some(found) = self.take_spare(frontier, size)? {
-                return Ok(found);
-            }
-        }
-        Ok((frontier, 0))
-    }
-
-    /// Takes disk for `size` bytes behind `frontier`; `None` where there is not that much.
-    fn take_spare(&mut self, frontier: Place, size: u64) -> Result<Option<(Place, u64)>> {
-        let store = self.alone.store;
-        let place = frontier.next_for(size);
-        if place.chunk >= MAX_CHUNKS {
-            return Ok(None);
-        }
-        let state = store.state();
-        if place.chunk > self.header.tail_chunk {
-            state.chunks.create(store.dir.as_ref(), place.chunk)?;
-            self.alone.writer.dirty.mark_created(place.chunk);
-        }
-        let chunk = state.chunks.get(store.dir.as_ref(), place.chunk)?;
-        let len = chunk.current_len()?;
-        match chunk.allocate(place.offset, size) {
-            Ok(()) => Ok(Some((place, size))),
-            Err(e) if is_full(&e) => {
-                chunk.set_len(len)?;
-                Ok(None)
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Gives the disk of every gap back. They are read by nobody and written before they are read again.
-    fn free_gaps(&self) -> Result<()> {
-        let store = self.alone.store;
-        let state = store.state();
-        for (id, places) in self.layout.chunks() {
-            let chunk = state.chunks.get(store.dir.as_ref(), id)?;
-            let mut end = 0;
-            for i in places {
-                let Some(Placed { loc, .. }) = self.record(i)? else { continue };
-                let start = u64::from(loc.offset);
-                if loc.phys_length > 0 && start > end {
-                    chunk.free(end, start - end)?;
-                }
-                end = end.max(loc.end());
-            }
-        }
-        Ok(())
-    }
-
     /// Moves all records that have a place to go to.
     fn slide(&mut self, tell: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         let mut i = 0;
@@ -383,129 +293,6 @@ impl<'a, 'b> Compactor<'a, 'b> {
             next = to.behind(len);
         }
         Ok(batch)
-    }
-
-    /// Moves records by way of the spare room.
-    fn cross(&mut self, batch: Vec<Moving>) -> Result<()> {
-        let (mut at, _) = self.spare;
-        let mut there = Vec::with_capacity(batch.len());
-        for moving in &batch {
-            there.push(Moving { to: at.put(&moving.from), ..*moving });
-            at = at.behind(moving.from.phys_length.into());
-        }
-        self.switch(&there)?;
-        let back: Vec<Moving> =
-            there.iter().zip(&batch).map(|(there, moving)| Moving { from: there.to, ..*moving }).collect();
-        self.step(&back, &batch)
-    }
-
-    /// Moves records to their new places for good. `origins` has where the checksums know them.
-    fn step(&mut self, batch: &[Moving], origins: &[Moving]) -> Result<()> {
-        self.switch(batch)?;
-        self.move_rows(origins)?;
-        let bytes: u64 = batch.iter().map(|moving| u64::from(moving.to.phys_length)).sum();
-        self.done.records_moved += batch.len() as u64;
-        self.done.bytes_moved += bytes;
-        self.progress.done += bytes;
-        Ok(())
-    }
-
-    /// Copies records, then changes their entries.
-    fn switch(&self, batch: &[Moving]) -> Result<()> {
-        let store = self.alone.store;
-        let chunks = Arc::clone(&store.state().chunks);
-        match self.copy(batch) {
-            Err(e) if is_full(&e) => {
-                // Gaps that were freed are taken again: what lies there now is read by nobody.
-                self.free_behind(batch)?;
-                self.copy(batch)?;
-            }
-            other => other?,
-        }
-        let written: BTreeSet<u16> = batch.iter().map(|moving| moving.to.chunk_id).collect();
-        for id in written {
-            chunks.get(store.dir.as_ref(), id)?.sync()?;
-        }
-        let mut entries: Overlay = batch.iter().map(|moving| (moving.index, moving.to.to_words())).collect();
-        entries.sort_unstable_by_key(|&(index, _)| index);
-        store.show(entries.clone(), &self.header);
-        store.meta.write_scattered(&entries)?;
-        store.meta.sync()?;
-        store.show(Overlay::new(), &self.header);
-        Ok(())
-    }
-
-    /// Frees what lies between the new places of a batch and the records behind them.
-    fn free_behind(&self, batch: &[Moving]) -> Result<()> {
-        let store = self.alone.store;
-        let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(()) };
-        let chunk = first.to.chunk_id;
-        // The room between is dead only where the records come from elsewhere.
-        if last.from.chunk_id == chunk && first.from.offset < last.to.offset {
-            return Ok(());
-        }
-        let start = u64::from(first.to.offset);
-        let state = store.state();
-        for (id, places) in self.layout.chunks().filter(|&(id, _)| id == chunk) {
-            for i in places {
-                let Some(Placed { index, loc }) = self.record(i)? else { continue };
-                let waits =
-                    loc.chunk_id == id && u64::from(loc.offset) >= last.to.end() && loc.phys_length > 0;
-                if waits && !batch.iter().any(|moving| moving.index == index) {
-                    return state
-                        .chunks
-                        .get(store.dir.as_ref(), id)?
-                        .free(start, u64::from(loc.offset) - start);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies the bytes of records, neighbours together.
-    fn copy(&self, batch: &[Moving]) -> Result<()> {
-        let store = self.alone.store;
-        let state = store.state();
-        let mut buffer = Vec::new();
-        let neighbours = |a: &Moving, b: &Moving| {
-            a.from.end() == u64::from(b.from.offset) && a.to.end() == u64::from(b.to.offset)
-        };
-        for run in batch.chunk_by(neighbours) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let from = state.chunks.get(store.dir.as_ref(), first.from.chunk_id)?;
-            let to = state.chunks.get(store.dir.as_ref(), first.to.chunk_id)?;
-            let (len, mut at) = (last.from.end() - u64::from(first.from.offset), 0);
-            while at < len {
-                let piece = PIECE.min(len - at);
-                super::resize(&mut buffer, usize::try_from(PIECE.min(len)).unwrap_or(0))?;
-                let bytes = buffer.get_mut(..usize::try_from(piece).unwrap_or(0)).unwrap_or_default();
-                from.read(bytes, u64::from(first.from.offset) + at)?;
-                to.write(bytes, u64::from(first.to.offset) + at)?;
-                at += piece;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes checksums follow their records. What a crash leaves undone here is done by the next opening (see `recover`).
-    fn move_rows(&self, batch: &[Moving]) -> Result<()> {
-        let Some(sums) = self.alone.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref())
-        else {
-            return Ok(());
-        };
-        let mut moved: Vec<&Moving> = batch.iter().collect();
-        moved.sort_unstable_by_key(|moving| moving.index);
-        let rows = sums.read_rows(moved.iter().map(|moving| moving.index))?;
-        let mut changed = Vec::with_capacity(rows.len());
-        for (moving, row) in moved.into_iter().zip(rows) {
-            if let Slot::Row(row) = Row::parse(&row)
-                && row.loc == moving.from.to_words()
-            {
-                changed.push((moving.index, Row { loc: moving.to.to_words(), ..row }.to_bytes()));
-            }
-        }
-        sums.write_rows(&changed)?;
-        sums.sync()
     }
 
     /// Writes the final header and cuts the files.
@@ -616,9 +403,4 @@ impl<'a, 'b> Compactor<'a, 'b> {
             }
         }
     }
-}
-
-/// Whether the system had no disk left.
-fn is_full(e: &Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
