@@ -52,12 +52,14 @@ struct Inner {
     text: String,
     help: Option<String>,
     source: Option<io::Error>,
+    /// A sync has failed: what the system has dropped is not known.
+    of_sync: bool,
 }
 
 impl Error {
     /// An error of `kind`; `text` says what failed and where.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, text: text.into(), help: None, source: None }))
+        Error(Box::new(Inner { kind, text: text.into(), help: None, source: None, of_sync: false }))
     }
 
     /// An error of the operating system; `text` says during what and where.
@@ -67,7 +69,7 @@ impl Error {
             io::ErrorKind::AlreadyExists => ErrorKind::Exists,
             _ => ErrorKind::Io,
         };
-        Error(Box::new(Inner { kind, text: text.into(), help: None, source: Some(source) }))
+        Error(Box::new(Inner { kind, text: text.into(), help: None, source: Some(source), of_sync: false }))
     }
 
     /// Adds what the reader can do.
@@ -75,6 +77,18 @@ impl Error {
     pub fn with_help(mut self, help: impl Into<String>) -> Error {
         self.0.help = Some(help.into());
         self
+    }
+
+    /// Marks it as that of a sync.
+    #[must_use]
+    pub(crate) fn of_sync(mut self) -> Error {
+        self.0.of_sync = true;
+        self
+    }
+
+    /// Whether a sync has failed: what the system has dropped is not known then.
+    pub(crate) fn is_of_sync(&self) -> bool {
+        self.0.of_sync
     }
 
     /// Puts where it happened before the text.

@@ -86,22 +86,19 @@ impl Chunks {
 }
 
 impl Chunks {
-    /// Removes the files of all chunks behind `last`, which nobody may read any more.
-    pub(super) fn remove_behind(&self, dir: &dyn Directory, last: u16) -> Result<u64> {
-        let mut freed = 0;
-        for id in last.saturating_add(1)..MAX_CHUNKS {
-            let path = self.path.join(name(id));
-            let failed = |e| Error::io(format!("can't remove {}", path.display()), e);
-            let file = match dir.open(&name(id), self.access) {
-                Ok(file) => file,
-                // Chunks are numbered without gaps.
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => break,
-                Err(e) => return Err(failed(e)),
-            };
-            freed += file.attributes().map_err(failed)?.allocated;
-            dir.remove(&name(id)).map_err(failed)?;
+    /// Removes the files of all chunks behind `last`, which nobody may read any more, also such as an append that was
+    /// killed has left; the last first, so that an interruption leaves no gap. Returns whether there were any.
+    pub(super) fn remove_behind(&self, dir: &dyn Directory, last: u16) -> Result<bool> {
+        let mut found = false;
+        for id in (last.saturating_add(1)..MAX_CHUNKS).rev() {
+            match dir.open(&name(id), self.access) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                _ => found = true,
+            }
+            dir.remove(&name(id))
+                .map_err(|e| Error::io(format!("can't remove {}", self.path.join(name(id)).display()), e))?;
         }
-        Ok(freed)
+        Ok(found)
     }
 
     /// As these, with none open.
@@ -193,7 +190,7 @@ impl Chunk {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|e| self.io("sync", e))
+        self.file.sync().map_err(|e| self.io("sync", e).of_sync())
     }
 
     pub(super) fn attributes(&self) -> Result<Attributes> {

@@ -108,37 +108,45 @@ impl Store {
     /// # Errors
     /// As for [`Store::delete`]; [`ErrorKind::Geometry`] where the lengths differ.
     pub fn delete_aligned(stores: &[&Store], indices: &[u64]) -> Result<Vec<Move>> {
-        let held = take_alone(stores)?;
-        let Some(leader) = held.first() else { return Ok(Vec::new()) };
-        let length = leader.store.meta.whole_header()?.length;
-        let mut doomed = vec![0u8; (length as usize).div_ceil(8)];
-        for &index in indices {
-            let bit = u32::try_from(index).ok().filter(|&index| index < length);
-            let bit = bit.ok_or_else(|| out_of_range(index, length))?;
-            if let Some(byte) = doomed.get_mut(bit as usize / 8) {
-                *byte |= 1 << (bit % 8);
-            }
-        }
-        let mut steps = Vec::with_capacity(held.len());
-        for alone in held {
-            let old = alone.store.meta.whole_header()?;
-            if old.length != length {
-                let text = format!(
-                    "{} holds {} records, {} holds {length}",
-                    alone.store.path.display(),
-                    old.length,
-                    stores.first().map_or(Path::new(""), |store| &store.path).display(),
-                );
-                return Err(Error::new(ErrorKind::Geometry, text).with_help("aligned stores have one length"));
-            }
-            steps.push(Step::new(alone, Plan::new(old, &doomed)));
-        }
-        let moves = steps.first().map(|step| step.plan.moves.clone()).unwrap_or_default();
-        if !indices.is_empty() {
-            run(&mut steps, &doomed)?;
-        }
-        Ok(moves.into_iter().map(|(to, from)| Move { from: from.into(), to: to.into() }).collect())
+        delete_held(take_alone(stores)?, indices)
     }
+}
+
+/// Deletes from stores that are held alone; see [`Store::delete_aligned`].
+pub(super) fn delete_held(held: Vec<Alone<'_>>, indices: &[u64]) -> Result<Vec<Move>> {
+    let first = held.first().map(|alone| alone.store.path.clone()).unwrap_or_default();
+    let Some(leader) = held.first() else { return Ok(Vec::new()) };
+    let length = leader.store.meta.whole_header()?.length;
+    let mut doomed = vec![0u8; (length as usize).div_ceil(8)];
+    for &index in indices {
+        let bit = u32::try_from(index).ok().filter(|&index| index < length);
+        let bit = bit.ok_or_else(|| out_of_range(index, length))?;
+        if let Some(byte) = doomed.get_mut(bit as usize / 8) {
+            *byte |= 1 << (bit % 8);
+        }
+    }
+    let mut steps = Vec::with_capacity(held.len());
+    for alone in held {
+        let old = alone.store.meta.whole_header()?;
+        if old.length != length {
+            let text = format!(
+                "{} holds {} records, {} holds {length}",
+                alone.store.path.display(),
+                old.length,
+                first.display(),
+            );
+            return Err(Error::new(ErrorKind::Geometry, text).with_help("aligned stores have one length"));
+        }
+        steps.push(Step::new(alone, Plan::new(old, &doomed)));
+    }
+    let moves = steps.first().map(|step| step.plan.moves.clone()).unwrap_or_default();
+    if !indices.is_empty()
+        && let Err(e) = run(&mut steps, &doomed)
+    {
+        steps.iter_mut().for_each(|step| step.alone.writer.failed |= e.is_of_sync());
+        return Err(e);
+    }
+    Ok(moves.into_iter().map(|(to, from)| Move { from: from.into(), to: to.into() }).collect())
 }
 
 /// Takes every store alone, in one order for all threads.
@@ -287,7 +295,7 @@ impl<'a> Step<'a> {
             store.meta.sync()?;
         }
         if let (Some(sums), false) = (self.sums(), self.rows_before.is_empty()) {
-            sums.write_rows(&self.rows_before)?;
+            sums.replace_rows(&self.rows_before)?;
             sums.sync()?;
         }
         store.show(Overlay::new(), &self.plan.old);
@@ -309,7 +317,7 @@ impl<'a> Step<'a> {
         let store = self.alone.store;
         self.alone.writer.checked = Some(self.plan.new);
         let Some(sidecars) = &self.alone.writer.sidecars else { return };
-        if let Err(e) = clean_up(store, sidecars, &self.plan) {
+        if let Err(e) = clean_up(store, sidecars, &self.plan, false) {
             log::warn!("{e}; the records are deleted all the same");
         }
     }
@@ -324,7 +332,7 @@ pub(super) fn move_entries(store: &Store, plan: &Plan, sums: Option<&Sums>) -> R
         let rows = sums.read_rows(from.iter().map(|&(from, _)| from))?;
         let mut rows: Vec<_> = from.iter().zip(rows).map(|(&(_, hole), row)| (hole, row)).collect();
         rows.sort_unstable_by_key(|&(hole, _)| hole);
-        sums.write_rows(&rows)?;
+        sums.replace_rows(&rows)?;
         sums.sync()?;
     }
     store.meta.write_scattered(&plan.overlay(store)?)?;
@@ -332,8 +340,11 @@ pub(super) fn move_entries(store: &Store, plan: &Plan, sums: Option<&Sums>) -> R
 }
 
 /// Ends the journal, and clears what lies behind the new length, so that a damaged header can't bring it back.
-pub(super) fn clean_up(store: &Store, sidecars: &Sidecars, plan: &Plan) -> Result<()> {
-    sidecars.journal.clear()?;
+/// The journal of one that follows another stays: the leader may still look for it.
+pub(super) fn clean_up(store: &Store, sidecars: &Sidecars, plan: &Plan, follows: bool) -> Result<()> {
+    if !follows {
+        sidecars.journal.clear()?;
+    }
     store.meta.clear_entries(plan.new.length..plan.old.length)?;
     sidecars.sums.as_ref().map_or(Ok(()), |sums| sums.cut(plan.new.length))
 }

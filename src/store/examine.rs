@@ -30,6 +30,8 @@ pub(super) struct Examiner<'a> {
     pub(super) history: History,
     /// Sorted indices of records that overlap others.
     pub(super) overlapping: Vec<u32>,
+    /// Sorted indices of records that are others as well: they need not be read again.
+    pub(super) twins: Vec<u32>,
     pub(super) progress: &'a (dyn Fn(Progress) + Sync),
     pub(super) total: u64,
     pub(super) done: AtomicU64,
@@ -152,6 +154,7 @@ impl Examiner<'_> {
             let words = self.store.words(self.state, index)?;
             let row = Row::parse(&row);
             match RecordLoc::parse(words, self.header.version) {
+                Ok(_) if self.is_twin(index, words, row) => {}
                 Ok(loc) => wanted.push(Wanted { index, loc, words, row }),
                 Err(fault) => out.bad(index, None, format!("its entry's {fault}"), self.under_row(row)),
             }
@@ -170,6 +173,11 @@ impl Examiner<'_> {
             self.run(run, &mut stored, &mut decoded, &mut out)?;
         }
         Ok(out)
+    }
+
+    /// Whether a record is another one as well, and no checksum says that it is the right one. It is called bad later.
+    fn is_twin(&self, index: u32, words: [u64; 2], row: Slot) -> bool {
+        self.twins.binary_search(&index).is_ok() && !matches!(row, Slot::Row(row) if row.loc == words)
     }
 
     /// Examines records that are read in one go.

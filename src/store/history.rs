@@ -75,25 +75,26 @@ impl History {
             .differing
             .iter()
             .filter(|[words, row]| differing_bits(*words, *row) > 1 && !known.doubled.contains(words))
-            .filter_map(|[words, row]| {
-                let place_of =
-                    |words: &[u64; 2]| RecordLoc::decode(*words, header.version).map(|loc| place(&loc));
-                let at = place_of(words)?;
-                Some(place_of(row).map_or(at, |was| was.min(at)))
-            })
+            .filter_map(|[words, _]| Some((*words, place(&RecordLoc::decode(*words, header.version)?))))
             .collect();
         let mut history = History { damaged_rows: glance.damaged_rows, known, ..History::default() };
         // A compaction of ours that was cut off leaves entries that their rows do not know yet.
         let unfinished = matches!(store.meta.any_header(), Ok((_, true)));
         if !rewritten.is_empty() && !unfinished {
             history.foreign = Some(format!("{} entries are not those that zrfs wrote", rewritten.len()));
-            history.doubt_from = rewritten.iter().min().copied();
         }
         let left: Vec<Header> =
             sums.header.left.iter().flatten().filter_map(|bytes| Header::parse(bytes).ok()).collect();
         history.frontier =
             left.iter().map(|left| (left.tail_chunk, left.tail_offset.into())).max().unwrap_or_default();
-        if left.contains(header) && rewritten.is_empty() && sums.is_older_than(store.modified()?)? {
+        // A delete names places that rows know, an append such as lie behind them. Any other came by a compaction, which
+        // wrote over what lay there.
+        let slid = rewritten
+            .iter()
+            .filter(|(words, place)| !history.known.moved.contains(words) && *place < history.frontier)
+            .map(|&(_, place)| place);
+        history.doubt_from = slid.min().filter(|_| !unfinished);
+        if left.contains(header) && history.doubt_from.is_none() && sums.is_older_than(store.modified()?)? {
             // The last records may have gone, and others of the same lengths have come.
             history.doubt_from = replaced_end(store, state, header, layout, sums)?;
         }
@@ -120,7 +121,7 @@ impl History {
                 header.tail_offset,
                 header.tail_chunk
             ));
-            if rewritten.is_empty() {
+            if history.doubt_from.is_none() {
                 history.doubt_from = replaced_end(store, state, header, layout, sums)?;
             }
         }

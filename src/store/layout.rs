@@ -1,9 +1,7 @@
 //! The live records of a store in the order of their places on disk.
 
-use rayon::slice::ParallelSliceMut;
-
-use super::Store;
 use super::state::State;
+use super::{Store, shards};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, MAX_CHUNKS, RecordLoc};
 
@@ -66,7 +64,7 @@ impl Layout {
         }
         for bounds in starts.windows(2) {
             if let [start, end] = *bounds {
-                keys.get_mut(start..end).unwrap_or_default().par_sort_unstable();
+                shards::sort(keys.get_mut(start..end).unwrap_or_default());
             }
         }
         Ok(Layout { keys, starts, damaged })

@@ -166,6 +166,14 @@ impl Store {
     }
 }
 
+impl Alone<'_> {
+    /// Lets a result pass; after a failed sync the store takes no more changes until it is opened again.
+    pub(super) fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        self.writer.failed |= result.as_ref().is_err_and(Error::is_of_sync);
+        result
+    }
+}
+
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         super::sync::stamp(self.store, &mut self.writer);

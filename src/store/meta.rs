@@ -196,7 +196,7 @@ impl Meta {
 
     /// Makes table and header durable.
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|e| self.io("sync", e))
+        self.file.sync().map_err(|e| self.io("sync", e).of_sync())
     }
 
     /// Size, allocation and time of change of the file.

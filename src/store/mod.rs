@@ -87,6 +87,11 @@ impl Store {
             }
             Err(e) => return Err(Error::io(format!("can't create {}", path.display()), e)),
         }
+        // The folder itself has to outlast a power cut as well.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::File::open(parent)
+            .and_then(|parent| parent.sync_all())
+            .map_err(|e| Error::io(format!("can't sync the folder {}", parent.display()), e))?;
         let dir = Disk::open(path).map_err(|e| Error::io(format!("can't open {}", path.display()), e))?;
         Store::create_in(Box::new(dir), path, version)
     }
@@ -313,7 +318,7 @@ impl Store {
     }
 
     fn sync_folder(&self) -> Result<()> {
-        let failed = |e| Error::io(format!("can't sync the folder {}", self.path.display()), e);
+        let failed = |e| Error::io(format!("can't sync the folder {}", self.path.display()), e).of_sync();
         self.dir.sync().map_err(failed)
     }
 

@@ -21,8 +21,16 @@ const BLOCK: u32 = 1 << 14;
 enum Verdict {
     /// The table is right as it is; what that means for the step.
     Keep(&'static str),
-    /// Records go, in these stores first.
-    Delete(Plan, Vec<Partner>),
+    /// Records go.
+    Delete(Plan, Part),
+}
+
+/// This store's part in a delete.
+enum Part {
+    /// It leads these, or nobody, in a step of that number: they come first.
+    Leads(Vec<Partner>, u64),
+    /// It follows another.
+    Follows,
 }
 
 impl Store {
@@ -37,11 +45,22 @@ impl Store {
 
     /// Finishes or undoes the unfinished step. `header` is the one on disk, without its mark.
     pub(super) fn finish_step(&self, header: &Header) -> Result<()> {
-        if let Verdict::Delete(_, partners) = self.judge(header)? {
+        if let Verdict::Delete(plan, Part::Leads(partners, step)) = self.judge(header)? {
             // They look here for what was decided, so they come first, and before this file is taken alone.
             for partner in &partners {
                 let (dir, path) = self.find(partner)?;
-                drop(Store::open_in(dir, &path, Access::Write)?);
+                let took_part = JournalFile::read(dir.as_ref()).is_some_and(|journal| journal.step == step);
+                let follower = Store::open_in(dir, &path, Access::Write)?;
+                // One that has done its part may have been changed since, and then has another journal.
+                if !took_part && follower.header_now()?.length != plan.new.length {
+                    let text = format!(
+                        "{}: a delete from this store and another was cut off, and {} is not that other one",
+                        self.path.display(),
+                        path.display()
+                    );
+                    return Err(Error::new(ErrorKind::Damaged, text)
+                        .with_help("put that one back in its place; the delete is finished then"));
+                }
             }
         }
         let mut alone = self.alone()?;
@@ -63,12 +82,12 @@ impl Store {
                 sidecars.journal.clear()?;
                 log::info!("{}: {undone}", self.path.display());
             }
-            Verdict::Delete(plan, _) => {
+            Verdict::Delete(plan, part) => {
                 delete::move_entries(self, &plan, sidecars.sums.as_ref())?;
                 self.meta.write_header(&plan.new)?;
                 self.meta.sync()?;
                 self.show(Overlay::new(), &plan.new);
-                delete::clean_up(self, sidecars, &plan)?;
+                delete::clean_up(self, sidecars, &plan, matches!(part, Part::Follows))?;
                 let count = plan.old.length - plan.new.length;
                 let text = format!(
                     "{}: a delete that was cut off is finished: {count} records went",
@@ -133,10 +152,10 @@ impl Store {
             return refused("its journal is about another state of the store");
         }
         match partners {
-            Partners::None => Ok(Verdict::Delete(plan, Vec::new())),
-            Partners::Leads(partners) => Ok(Verdict::Delete(plan, partners)),
+            Partners::None => Ok(Verdict::Delete(plan, Part::Leads(Vec::new(), journal.step))),
+            Partners::Leads(partners) => Ok(Verdict::Delete(plan, Part::Leads(partners, journal.step))),
             Partners::Follows(leader) if self.is_decided(&leader, journal.step)? => {
-                Ok(Verdict::Delete(plan, Vec::new()))
+                Ok(Verdict::Delete(plan, Part::Follows))
             }
             Partners::Follows(_) => {
                 Ok(Verdict::Keep("a delete that was cut off before it was decided is undone"))

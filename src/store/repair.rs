@@ -7,12 +7,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::delete::{Move, is_set};
+use super::delete::{Move, delete_held, is_set};
 use super::sidecars::{self, Sums};
 use super::verify::{BadRecord, Diagnosis, Progress};
 use super::{Store, chunks, meta, open_folder};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Header, META_BYTES, RecordLoc, Slot, Version, words_to_bytes};
+use crate::format::{HEADER_BYTES, Header, META_BYTES, RecordLoc, Slot, Version, words_to_bytes};
 use crate::storage::{Access, Directory};
 
 /// The list of what a repair took out.
@@ -62,8 +62,9 @@ impl Store {
         let (store, fault) = Store::open_damaged_in(dir, path, Access::Write)?;
         let mut done = Repair { faults: fault.iter().cloned().collect(), ..Repair::default() };
         let mut aside = Aside { store: &store, folder: None };
+        let mut alone = store.alone()?;
+        let seen = store.meta.header_bytes().ok();
         let doomed = {
-            let _alone = store.alone()?;
             if store.meta.entries_there()? < store.state().header().length {
                 done.faults.push(format!("{} ended before its last entry", store.meta.path.display()));
                 store.meta.set_len(META_BYTES)?;
@@ -84,17 +85,31 @@ impl Store {
                 );
             }
             done.faults.extend(diagnosis.found.faults.iter().cloned());
-            store.mend(diagnosis, &mut done, &mut aside)?
+            // Verifying may take longer than a lease keeps loaderx out.
+            store.refuse_changed(seen)?;
+            let mended = store.mend(diagnosis, &mut done, &mut aside);
+            alone.note(mended)?
         };
+        let mended = store.meta.header_bytes().ok();
         aside.keep_all(&doomed, &done.bad)?;
         done.lost = doomed.len() as u64;
         if let Some((folder, _)) = &aside.folder {
             folder.sync().map_err(|e| Error::io("can't sync what was set aside", e))?;
         }
         done.set_aside = aside.folder.map(|(_, path)| path);
-        done.moves = store.delete(&doomed)?;
+        store.refuse_changed(mended)?;
+        done.moves = delete_held(vec![alone], &doomed)?;
         done.records = store.len();
         Ok(done)
+    }
+
+    /// Refuses to go on where the header is not the one that was seen.
+    fn refuse_changed(&self, seen: Option<[u8; HEADER_BYTES]>) -> Result<()> {
+        if self.meta.header_bytes().ok() == seen {
+            return Ok(());
+        }
+        let text = format!("{} was changed by another program while it was repaired", self.path.display());
+        Err(Error::new(ErrorKind::Busy, text).with_help("repair it again when nothing else writes there"))
     }
 
     /// Puts header, table and entries right; returns the records that stay bad.

@@ -29,8 +29,13 @@ impl Store {
     /// refuses.
     pub fn seal(&self) -> Result<Sealing> {
         let mut alone = self.alone()?;
+        let sealed = self.seal_alone(&mut alone);
+        alone.note(sealed)
+    }
+
+    fn seal_alone(&self, alone: &mut Alone<'_>) -> Result<Sealing> {
         let header = self.meta.whole_header()?;
-        note_change(self, &mut alone, &header)?;
+        note_change(self, alone, &header)?;
         self.frontier_in_chunk(&header)?;
         let before = self.apparent()?;
         let state = self.state();
@@ -51,7 +56,9 @@ impl Store {
                 chunk.sync()?;
             }
         }
-        state.chunks.remove_behind(self.dir.as_ref(), header.tail_chunk)?;
+        drop(state);
+        self.state().chunks.remove_behind(self.dir.as_ref(), header.tail_chunk)?;
+        self.show_anew(&header);
         self.set_table_len(entry_at(header.length).next_multiple_of(UNIT).min(META_BYTES))?;
         self.sync_folder()?;
         Ok(Sealing { before, after: self.apparent()? })
@@ -65,7 +72,8 @@ impl Store {
         let mut alone = self.alone()?;
         note_change(self, &mut alone, &self.meta.whole_header()?)?;
         let before = self.apparent()?;
-        self.set_table_len(META_BYTES)?;
+        let grown = self.set_table_len(META_BYTES);
+        alone.note(grown)?;
         Ok(Sealing { before, after: self.apparent()? })
     }
 

@@ -2,8 +2,14 @@
 //!
 //! Shared: the queue of shards, and the first error, each behind a mutex that is held for a moment. Small work stays
 //! on the calling thread: waking another costs more than it.
+//!
+//! The threads are a pool of the store's own. A worker of another pool would take up that pool's tasks while it waits for
+//! these, under whatever the caller holds; so such a caller, who is parallel already, does the work itself.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rayon::slice::ParallelSliceMut;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::error::Result;
 
@@ -13,9 +19,32 @@ const WORTH_WAKING: u64 = 60_000;
 /// Shards that each thread finds, so that the last ones even out what the first ones cost.
 const SHARDS_A_THREAD: usize = 8;
 
+/// The pool, for this process; `None` where no thread can be had.
+fn pool() -> Option<&'static ThreadPool> {
+    static POOL: OnceLock<(u32, Option<ThreadPool>)> = OnceLock::new();
+    let (process, pool) = POOL.get_or_init(|| {
+        let named = ThreadPoolBuilder::new().thread_name(|i| format!("zrfs-{i}"));
+        (std::process::id(), named.build().ok())
+    });
+    // A forked child has the pool and not its threads.
+    pool.as_ref().filter(|_| *process == std::process::id())
+}
+
 /// How many threads work of `cost` nanoseconds on `items` records is worth.
 pub(super) fn threads_for(items: usize, cost: u64) -> usize {
-    if cost < WORTH_WAKING { 1 } else { rayon::current_num_threads().min(items).max(1) }
+    if cost < WORTH_WAKING || rayon::current_thread_index().is_some() {
+        return 1;
+    }
+    pool().map_or(1, ThreadPool::current_num_threads).min(items).max(1)
+}
+
+/// Sorts on all cores.
+pub(super) fn sort(keys: &mut [u64]) {
+    match pool().filter(|_| keys.len() as u64 * 50 > WORTH_WAKING && rayon::current_thread_index().is_none())
+    {
+        Some(pool) => pool.install(|| keys.par_sort_unstable()),
+        None => keys.sort_unstable(),
+    }
 }
 
 /// Runs `work` on contiguous shards of `items`, on `threads` threads of which the caller's is one.
@@ -30,9 +59,7 @@ pub(super) fn for_each_shard<T: Send>(
     threads: usize,
     work: impl Fn(&mut [T]) -> Result<()> + Sync,
 ) -> Result<()> {
-    if threads <= 1 {
-        return work(items);
-    }
+    let Some(pool) = pool().filter(|_| threads > 1) else { return work(items) };
     let size = items.len().div_ceil(threads * SHARDS_A_THREAD).max(1);
     let queue = Mutex::new(items.chunks_mut(size));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -45,7 +72,7 @@ pub(super) fn for_each_shard<T: Send>(
             }
         }
     };
-    rayon::in_place_scope(|scope| {
+    pool.in_place_scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|_| run());
         }

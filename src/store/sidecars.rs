@@ -64,7 +64,9 @@ impl Sidecars {
             sums.sync()?;
         }
         if self.created {
-            self.folder.sync().map_err(|e| Error::io(format!("can't sync the folder {FOLDER}"), e))?;
+            self.folder
+                .sync()
+                .map_err(|e| Error::io(format!("can't sync the folder {FOLDER}"), e).of_sync())?;
             self.created = false;
         }
         Ok(())
@@ -205,6 +207,26 @@ impl Sums {
         rows::write_scattered(self.file.as_ref(), row_at(0), rows).map_err(|e| self.io("write", e))
     }
 
+    /// As [`Sums::write_rows`], also on a full disk: what can't be written where no row ever was says nothing then.
+    pub(super) fn replace_rows(&self, rows: &[rows::Indexed<ROW_BYTES>]) -> Result<()> {
+        match self.write_rows(rows) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) => {}
+            other => return other,
+        }
+        // A file with holes: what is there takes no more disk to write over, row by row.
+        let old = self.read_rows(rows.iter().map(|&(index, _)| index))?;
+        for ((index, row), old) in rows.iter().zip(old) {
+            if *row == old {
+                continue;
+            }
+            let written = self.write(*index, row);
+            if old != [0; ROW_BYTES] {
+                written?;
+            }
+        }
+        Ok(())
+    }
+
     /// The bytes of rows, by ascending index; zeros where none was written.
     pub(super) fn read_rows(&self, indices: impl Iterator<Item = u32>) -> Result<Vec<[u8; ROW_BYTES]>> {
         rows::read_scattered(self.file.as_ref(), row_at(0), indices).map_err(|e| self.io("read", e))
@@ -235,7 +257,7 @@ impl Sums {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|e| self.io("sync", e))
+        self.file.sync().map_err(|e| self.io("sync", e).of_sync())
     }
 
     fn io(&self, verb: &str, e: io::Error) -> Error {
@@ -277,7 +299,7 @@ impl JournalFile {
     pub(super) fn write(&self, journal: &Journal) -> Result<()> {
         let bytes = journal.to_bytes();
         self.file.write_at(&bytes, 0).map_err(|e| self.io("write", e))?;
-        self.file.sync().map_err(|e| self.io("sync", e))
+        self.file.sync().map_err(|e| self.io("sync", e).of_sync())
     }
 
     /// Makes the file hold no journal.

@@ -111,10 +111,7 @@ impl Store {
         let old = self.state.swap(Arc::new(state));
         // The swap has turned every reader's claim into a reference.
         while Arc::strong_count(&old) > 1 {
-            // A reader may be waiting for work that only this thread of the pool can take up.
-            if rayon::yield_now() != Some(rayon::Yield::Executed) {
-                std::thread::sleep(Duration::from_micros(50));
-            }
+            std::thread::sleep(Duration::from_micros(50));
         }
         // What those readers did comes before what this thread does next.
         fence(Ordering::Acquire);

@@ -148,6 +148,12 @@ impl Store {
         }
         let (overlaps, total) = self.overlaps(&state, &header, &layout)?;
         drop(layout);
+        let mut twins: Vec<u32> = overlaps
+            .iter()
+            .filter(|overlap| overlap.is_same)
+            .map(|overlap| overlap.a.max(overlap.b))
+            .collect();
+        twins.sort_unstable();
         let mut overlapping: Vec<u32> = overlaps.iter().flat_map(|overlap| [overlap.a, overlap.b]).collect();
         overlapping.sort_unstable();
         overlapping.dedup();
@@ -158,6 +164,7 @@ impl Store {
             sums,
             history,
             overlapping,
+            twins,
             progress,
             total,
             done: AtomicU64::new(0),

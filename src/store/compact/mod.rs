@@ -21,6 +21,7 @@ use super::{Progress, Store, history};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, Journal, MAX_CHUNKS, RecordLoc, Work};
 use place::{Moving, Place};
+use spare::is_full;
 
 // In unit tests they are small, so that a small store meets every case.
 
@@ -63,7 +64,8 @@ impl Store {
         history::refuse_lost_records(self, &self.meta.whole_header()?)?;
         loop {
             let before = self.allocated()?;
-            let done = Compactor::new(&mut alone)?.run(&mut progress)?;
+            let done = Compactor::new(&mut alone).and_then(|pass| pass.run(&mut progress));
+            let done = alone.note(done)?;
             let freed = before.saturating_sub(self.allocated()?);
             total.records_moved += done.records_moved;
             total.bytes_moved += done.bytes_moved;
@@ -90,6 +92,17 @@ impl Store {
     }
 }
 
+/// What a pass has to do.
+#[derive(Default)]
+struct Plan {
+    /// Records that move.
+    moves: u64,
+    /// The longest of those whose new place touches the old one.
+    largest_crossing: u64,
+    /// Whether some are so close to their new place that they would move one by one.
+    has_small_gaps: bool,
+}
+
 /// One pass over a store.
 struct Compactor<'a, 'b> {
     alone: &'a mut Alone<'b>,
@@ -99,6 +112,8 @@ struct Compactor<'a, 'b> {
     next: Place,
     /// The spare room: its start and size.
     spare: (Place, u64),
+    /// The disk is full, and the gaps have given theirs back: what is copied into them needs disk.
+    tight: bool,
     done: Compaction,
     progress: Progress,
 }
@@ -139,14 +154,13 @@ impl<'a, 'b> Compactor<'a, 'b> {
         }
         let start = Place { chunk: 0, offset: 0 };
         let (done, progress) = (Compaction::default(), Progress::default());
-        Ok(Compactor { alone, header, layout, next: start, spare: (start, 0), done, progress })
+        Ok(Compactor { alone, header, layout, next: start, spare: (start, 0), tight: false, done, progress })
     }
 
     fn run(mut self, tell: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<Compaction> {
-        let (moves, largest_crossing) = self.plan()?;
-        if moves > 0 {
-            self.begin(largest_crossing)?;
-            if let Err(e) = self.slide(tell) {
+        let plan = self.plan()?;
+        if plan.moves > 0 {
+            if let Err(e) = self.begin(&plan).and_then(|()| self.slide(tell)) {
                 return Err(self.stop(e));
             }
         }
@@ -159,9 +173,8 @@ impl<'a, 'b> Compactor<'a, 'b> {
         self.layout.record(self.alone.store, &self.alone.store.state(), &self.header, i)
     }
 
-    /// How many records move, and the largest of those whose new place touches the old one.
-    fn plan(&mut self) -> Result<(u64, u64)> {
-        let (mut moves, mut largest) = (0, 0);
+    fn plan(&mut self) -> Result<Plan> {
+        let mut plan = Plan::default();
         let mut next = Place { chunk: 0, offset: 0 };
         for i in 0..self.layout.len() {
             let Some(Placed { loc, .. }) = self.record(i)? else { continue };
@@ -171,24 +184,26 @@ impl<'a, 'b> Compactor<'a, 'b> {
             }
             let to = next.next_for(len);
             if to != Place::of(&loc) {
-                moves += 1;
+                plan.moves += 1;
                 self.progress.total += len;
                 if to.behind(len) > Place::of(&loc) {
-                    largest = largest.max(len);
+                    plan.largest_crossing = plan.largest_crossing.max(len);
                 }
+                plan.has_small_gaps |= to.behind(SMALL_GAP) > Place::of(&loc);
             }
             next = to.behind(len);
         }
-        Ok((moves, largest))
+        Ok(plan)
     }
 
     /// Finds spare room, writes the journal, marks the header.
-    fn begin(&mut self, largest_crossing: u64) -> Result<()> {
+    fn begin(&mut self, plan: &Plan) -> Result<()> {
         let store = self.alone.store;
         let old = self.header;
-        let wanted = self.progress.total.min(WINDOW).max(largest_crossing);
-        self.spare =
-            if largest_crossing == 0 { self.spare } else { self.find_spare(wanted, largest_crossing)? };
+        if plan.largest_crossing > 0 || plan.has_small_gaps {
+            let wanted = self.progress.total.min(WINDOW).max(plan.largest_crossing);
+            self.spare = self.find_spare(wanted, plan.largest_crossing)?;
+        }
         let (place, room) = self.spare;
         if room > 0 {
             let end = place.behind(room);
@@ -226,7 +241,7 @@ impl<'a, 'b> Compactor<'a, 'b> {
                 continue;
             }
             let gap = if to.chunk == loc.chunk_id { u64::from(loc.offset) - to.offset } else { u64::MAX };
-            let crossing = gap < SMALL_GAP.max(len) && self.spare.1 >= len;
+            let crossing = (self.tight || gap < SMALL_GAP.max(len)) && self.spare.1 >= len;
             let batch = if crossing {
                 self.collect(i, self.spare.1.min(WINDOW.max(len)), None)?
             } else if gap >= len {
@@ -238,17 +253,22 @@ impl<'a, 'b> Compactor<'a, 'b> {
                 continue;
             };
             let Some(last) = batch.last() else { break };
-            self.next = Place::of(&last.to).behind(last.to.phys_length.into());
             i = self.skip(i, batch.len())?;
             if tell(self.progress).is_break() {
                 let text = format!("the compaction of {} was interrupted", self.alone.store.path.display());
                 return Err(Error::new(ErrorKind::Interrupted, text));
             }
-            if crossing {
-                self.cross(batch)?;
-            } else {
-                self.step(&batch, &batch)?;
-            }
+            let moved = if crossing { self.cross(&batch) } else { self.step(&batch, &batch) };
+            let stands = match moved {
+                Ok(()) => last.to,
+                // Nothing has changed but bytes in a gap. On a full disk others may still move.
+                Err(e) if is_full(&e) && !crossing => {
+                    self.done.left += batch.len() as u64;
+                    last.from
+                }
+                Err(e) => return Err(e),
+            };
+            self.next = Place::of(&stands).behind(stands.phys_length.into());
         }
         let _ = tell(self.progress);
         Ok(())
@@ -306,9 +326,6 @@ impl<'a, 'b> Compactor<'a, 'b> {
         };
         self.place_empty_records(&new)?;
         let state = store.state();
-        let is_long =
-            ends.iter().map(|&(id, end)| Ok(state.chunks.get(store.dir.as_ref(), id)?.current_len()? > end));
-        let cuts = new != self.header || is_long.collect::<Result<Vec<_>>>()?.contains(&true);
         if new != self.header || store.meta.header_bytes()? != new.to_bytes() {
             if let Some(sidecars) = &mut self.alone.writer.sidecars {
                 if let Some(sums) = &mut sidecars.sums {
@@ -319,14 +336,13 @@ impl<'a, 'b> Compactor<'a, 'b> {
             store.meta.write_header(&new)?;
             store.meta.sync()?;
         }
-        if cuts {
-            for (id, end) in ends {
-                let chunk = state.chunks.get(store.dir.as_ref(), id)?;
-                if chunk.current_len()? > end {
-                    chunk.set_len(end)?;
-                }
+        for (id, end) in ends {
+            let chunk = state.chunks.get(store.dir.as_ref(), id)?;
+            if chunk.current_len()? > end {
+                chunk.set_len(end)?;
             }
-            state.chunks.remove_behind(store.dir.as_ref(), new.tail_chunk)?;
+        }
+        if state.chunks.remove_behind(store.dir.as_ref(), new.tail_chunk)? {
             store.sync_folder()?;
         }
         drop(state);
@@ -335,8 +351,10 @@ impl<'a, 'b> Compactor<'a, 'b> {
         self.header = new;
         self.alone.writer.checked = Some(new);
         if let Some(sidecars) = &self.alone.writer.sidecars {
-            sidecars.journal.clear()?;
-            sidecars.journal.reserve(new.length)?;
+            // The compaction is done, whatever becomes of these.
+            if let Err(e) = sidecars.journal.clear().and_then(|()| sidecars.journal.reserve(new.length)) {
+                log::warn!("{e}");
+            }
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Disk for a compaction: spare room behind the frontier, and on a full disk that of the gaps.
 
+use std::collections::HashSet;
+
 use super::Compactor;
 use super::place::{Moving, Place};
 use crate::error::{Error, Result};
@@ -11,7 +13,7 @@ impl Compactor<'_, '_> {
     /// Takes disk behind the frontier: as much as is wanted, or less on a full disk.
     pub(super) fn find_spare(&mut self, wanted: u64, largest: u64) -> Result<(Place, u64)> {
         let frontier = Place { chunk: self.header.tail_chunk, offset: self.header.tail_offset.into() };
-        let mut sizes: Vec<u64> = (0..5).map(|i| (wanted >> (2 * i)).max(largest)).collect();
+        let mut sizes: Vec<u64> = (0..5).map(|i| (wanted >> (2 * i)).max(largest).max(1)).collect();
         sizes.dedup();
         for &size in &sizes {
             if let Some(found) = self.take_spare(frontier, size)? {
@@ -24,8 +26,9 @@ impl Compactor<'_, '_> {
         }
         if largest > SPARE {
             self.free_gaps()?;
+            self.tight = true;
         }
-        for size in [largest.max(SPARE - SPARE / 8), largest] {
+        for size in [largest.max(SPARE - SPARE / 8), largest.max(1)] {
             if let Some(found) = self.take_spare(frontier, size)? {
                 return Ok(found);
             }
@@ -76,23 +79,21 @@ impl Compactor<'_, '_> {
         Ok(())
     }
 
-    /// Frees what lies between the new places of a batch and the records behind them.
+    /// Frees what lies between the new places of records, which are in the spare room now, and the records behind those:
+    /// the gap, and the places that they have left.
     pub(super) fn free_behind(&self, batch: &[Moving]) -> Result<()> {
         let store = self.alone.store;
         let (Some(first), Some(last)) = (batch.first(), batch.last()) else { return Ok(()) };
         let chunk = first.to.chunk_id;
-        // The room between is dead only where the records come from elsewhere.
-        if last.from.chunk_id == chunk && first.from.offset < last.to.offset {
-            return Ok(());
-        }
         let start = u64::from(first.to.offset);
+        let moving: HashSet<u32> = batch.iter().map(|moving| moving.index).collect();
         let state = store.state();
         for (id, places) in self.layout.chunks().filter(|&(id, _)| id == chunk) {
             for i in places {
                 let Some(Placed { index, loc }) = self.record(i)? else { continue };
                 let waits =
                     loc.chunk_id == id && u64::from(loc.offset) >= last.to.end() && loc.phys_length > 0;
-                if waits && !batch.iter().any(|moving| moving.index == index) {
+                if waits && !moving.contains(&index) {
                     return state
                         .chunks
                         .get(store.dir.as_ref(), id)?
