@@ -470,7 +470,7 @@ fn a_small_store_takes_little_disk_and_chunks_end_at_the_frontier() {
     let path = dir.path().join("s.zr");
     small_store(&path);
     let store = Store::open_read_only(&path).unwrap();
-    assert!(store.allocated().unwrap() <= 64 << 10, "{}", store.allocated().unwrap());
+    assert!(store.allocated().unwrap() <= 100 << 10, "{}", store.allocated().unwrap());
     assert_eq!(path.join("meta.zr").metadata().unwrap().len(), 268_435_472);
     assert_eq!(path.join("0.zr").metadata().unwrap().len(), store.stats().unwrap().chunk_bytes);
 }
@@ -546,6 +546,28 @@ fn two_openings_append_in_turn_and_never_at_once() {
     appender.commit().unwrap();
     a.sync().unwrap();
     assert_eq!(b.append(&[2], 1, Codec::Raw).unwrap(), 11);
+}
+
+#[test]
+fn tasks_of_a_callers_pool_gather_delete_and_compact_beside_each_other() {
+    use rayon::prelude::*;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::create(dir.path().join("s.zr"), Version::V1).unwrap();
+    let records: Vec<u8> = (0..1000u32).flat_map(|i| vec![i as u8; 4000]).collect();
+    store.append(&records, 4000, Codec::default()).unwrap();
+    store.sync().unwrap();
+    // Waiting for the work of one, a thread of the pool may take up another.
+    (0..120u32).into_par_iter().with_max_len(1).for_each(|i| match i % 10 {
+        5 => drop(store.delete(&[i.into()]).unwrap()),
+        7 => drop(store.compact(go).unwrap()),
+        _ => {
+            let indices: Vec<u64> = (0..900).collect();
+            let mut batch = vec![0; 900 * 4000];
+            store.gather(&indices, &mut batch, 4000).unwrap();
+            assert!(batch.chunks(4000).all(|record| record.iter().all(|&byte| byte == record[0])));
+        }
+    });
+    assert_eq!(store.len(), 1000 - 12);
 }
 
 #[test]

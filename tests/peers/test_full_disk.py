@@ -1,6 +1,7 @@
 """Disks that are full, limits on files, files that may not be read, file systems that are read-only."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -305,6 +306,41 @@ class Unreadable(Changing):
                 self.records, _ = swap_last(self.records, [0, 5])
         self.assertEqual((self.store / ".zrfs").read_bytes(), b"mine")
         self.assert_holds(self.records)
+
+
+class LargeRecords(Changing):
+    """Records that do not fit through what is kept for a compaction: the gaps have to give their disk first."""
+
+    def test_compact_with_nothing_free(self):
+        self.need_root()
+        disk = self.dir / "disk"
+        disk.mkdir()
+        run("mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", disk, check=0)
+        self.addCleanup(run, "umount", "-l", disk)
+        records = [noise(100_000, 0), *(noise(MIB, i) for i in range(1, 31))]
+        store = disk / "store.zr"
+        source = self.dir / "source"
+        make_folder(source, records)
+        zrfs("import", source, store, "--codec", "raw")
+        with open(disk / "fill", "wb", buffering=0) as f:
+            try:
+                while True:
+                    f.write(bytes(4096))
+            except OSError:
+                pass
+        doomed = [0, *range(8, 16)]
+        zrfs("delete", store, *map(str, doomed))
+        records, _ = swap_last(records, doomed)
+        self.assert_sound(records, store)
+        done = zrfs("compact", store, check=None)
+        say(f"compact, nothing free: status {done.returncode} {done.stdout.decode().splitlines()}")
+        if done.returncode:
+            self.assert_clear(done, "space")
+        self.assert_sound(records, store)
+        (disk / "fill").unlink()
+        zrfs("compact", store)
+        self.assert_sound(records, store)
+        self.assertEqual(json.loads(zrfs("stats", store, "--json").stdout)["reclaimable"], 0)
 
 
 if __name__ == "__main__":

@@ -485,3 +485,41 @@ fn two_entries_of_one_record_cost_one_of_them() {
         }
     }
 }
+
+#[test]
+fn records_of_one_length_do_not_move_one_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = Script::default();
+    let store = create(dir.path(), &script);
+    let bytes: Vec<u8> = (0..200u8).flat_map(|i| vec![i; 8]).collect();
+    store.append(&bytes, 8, Codec::Raw).unwrap();
+    store.delete(&[0]).unwrap();
+    script.take();
+    assert_eq!(store.compact(go).unwrap().records_moved, 199);
+    // The window of the tests is of five records, and takes five waits for the disk: two there, two back, one for the
+    // checksums.
+    let syncs = script.take().iter().filter(|op| matches!(op, Op::Sync(_))).count();
+    assert!(syncs <= 40 * 5 + 10, "{syncs}");
+    assert_eq!(read(&store, 0), [199; 8]);
+}
+
+#[test]
+fn after_a_failed_sync_in_any_change_the_store_takes_no_more() {
+    let mut refused = 0;
+    for failing in 0..60 {
+        let dir = tempfile::tempdir().unwrap();
+        let script = Script::default();
+        let (store, _) = filled(dir.path(), &script);
+        store.delete(&[3]).unwrap();
+        script.fail_once_after(failing, libc::EIO);
+        let result = store.delete(&[1]).map(drop).and_then(|()| store.compact(go).map(drop));
+        let result = result.and_then(|()| store.seal().map(drop));
+        script.heal();
+        if result.is_err_and(|e| e.is_of_sync()) {
+            refused += 1;
+            assert!(store.append(b"more", 4, Codec::Raw).is_err(), "change {failing}");
+            assert!(store.delete(&[0]).is_err(), "change {failing}");
+        }
+    }
+    assert!(refused > 15, "{refused}");
+}
