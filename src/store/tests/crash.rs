@@ -458,6 +458,14 @@ fn a_store_whose_partner_is_gone_says_so_and_waits() {
     std::fs::rename(path("labels.zr"), path("elsewhere")).unwrap();
     let e = Store::open(path("data.zr")).unwrap_err();
     assert!(e.kind() == ErrorKind::NotFound && e.to_string().contains("labels.zr"), "{e}");
+    // Nor is another store in its place taken for it.
+    std::fs::create_dir(path("labels.zr")).unwrap();
+    let other = Store::create(path("labels.zr"), Version::V1).unwrap();
+    add(&other, 0..3);
+    drop(other);
+    let e = Store::open(path("data.zr")).unwrap_err();
+    assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("is not that other one"), "{e}");
+    std::fs::remove_dir_all(path("labels.zr")).unwrap();
     std::fs::rename(path("elsewhere"), path("labels.zr")).unwrap();
     assert_eq!(list_of(&Store::open(path("data.zr")).unwrap()), swap_last(&data, &doomed));
     assert_eq!(list_of(&Store::open(path("labels.zr")).unwrap()), swap_last(&labels, &doomed));
