@@ -160,9 +160,13 @@ impl<'a, 'b> Compactor<'a, 'b> {
     fn run(mut self, tell: &mut impl FnMut(Progress) -> ControlFlow<()>) -> Result<Compaction> {
         let plan = self.plan()?;
         if plan.moves > 0 {
-            if let Err(e) = self.begin(&plan).and_then(|()| self.slide(tell)) {
+            let before = self.header;
+            if let Err(e) = self.begin(&plan) {
+                // Nothing has moved, so nothing lies in the spare room.
+                self.header = before;
                 return Err(self.stop(e));
             }
+            self.slide(tell).map_err(|e| self.stop(e))?;
         }
         self.end()?;
         Ok(self.done)
