@@ -360,7 +360,7 @@ fn attributes() {
         let meta = place.mnt().join("records").metadata().unwrap();
         assert_eq!(meta.permissions().mode() & 0o7777, dir_mode);
         let space = rustix::fs::statvfs(place.mnt()).unwrap();
-        let taken: u64 = ["meta.zr", "0.zr"]
+        let taken: u64 = ["meta.zr", "0.zr", ".zrfs/checksums", ".zrfs/journal"]
             .map(|f| place.store().join(f).metadata().unwrap().blocks() * 512)
             .iter()
             .sum();
@@ -418,6 +418,26 @@ fn growth() {
     wait_for("the time shows it", || time(place.mnt().join("records")) > before);
     assert!(time(place.mnt().join("stats")) > before);
     assert_eq!((time(place.record(0)), time(place.record(3))), (before, before));
+}
+
+/// > While a store is mounted, delete, compact, repair and seal by other processes are refused, and the refusal names the daemon.
+#[test]
+fn changes_by_others() {
+    let place = Place::new();
+    place.fill(&[vec![1; 10], vec![2; 10]]);
+    place.mount(&[]);
+    let daemon = format!("process {} (zrfs)", place.daemons()[0]);
+    let store = Store::open(place.store()).unwrap();
+    let refused = |result: zrfs::Result<()>| {
+        let e = result.unwrap_err();
+        assert!(e.kind() == zrfs::ErrorKind::Busy && e.to_string().contains(&daemon), "{e}");
+    };
+    refused(store.delete(&[0]).map(drop));
+    refused(store.compact(|_| std::ops::ControlFlow::Continue(())).map(drop));
+    refused(store.seal().map(drop));
+    refused(Store::repair(place.store(), |_| ()).map(drop));
+    assert_eq!(fs::read(place.record(0)).unwrap(), [1; 10]);
+    assert_eq!(store.append(&[3; 10], 10, Codec::Raw).unwrap(), 2);
 }
 
 /// > A damaged record costs that record alone: reading it gives EIO, and a log line names it.
