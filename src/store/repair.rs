@@ -63,12 +63,12 @@ impl Store {
         let mut done = Repair { faults: fault.iter().cloned().collect(), ..Repair::default() };
         let mut aside = Aside { store: &store, folder: None };
         let mut alone = store.alone()?;
-        let seen = store.meta.header_bytes().ok();
         let doomed = {
             if store.meta.entries_there()? < store.state().header().length {
                 done.faults.push(format!("{} ended before its last entry", store.meta.path.display()));
                 store.meta.set_len(META_BYTES)?;
             }
+            let seen = store.meta.header_bytes().ok();
             let header = store.state().header();
             let is_behind =
                 matches!(store.frontier_in_chunk(&header), Err(e) if e.kind() == ErrorKind::Damaged);

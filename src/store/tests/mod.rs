@@ -523,3 +523,21 @@ fn after_a_failed_sync_in_any_change_the_store_takes_no_more() {
     }
     assert!(refused > 15, "{refused}");
 }
+
+#[test]
+fn a_table_cut_to_nothing_comes_back_from_the_checksums() {
+    for kept in [0, 8, 16, 100] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, records) = filled(dir.path(), &Script::default());
+        drop(store);
+        std::fs::File::options()
+            .write(true)
+            .open(dir.path().join(meta::NAME))
+            .unwrap()
+            .set_len(kept)
+            .unwrap();
+        let done = Store::repair(dir.path(), |_| ()).unwrap();
+        assert_eq!((done.records, done.lost), (30, 0), "{kept} bytes kept: {done:?}");
+        assert_eq!(all(&Store::open(dir.path()).unwrap()), records);
+    }
+}
