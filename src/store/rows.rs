@@ -19,7 +19,8 @@ pub(super) fn write_scattered<const N: usize>(
     rows: &[Indexed<N>],
 ) -> io::Result<()> {
     let mut buffer = Vec::new();
-    let near = |a: &Indexed<N>, b: &Indexed<N>| b.0 - a.0 <= GAP;
+    let near = |a: &Indexed<N>, b: &Indexed<N>| b.0.saturating_sub(a.0) <= GAP;
+    debug_assert!(rows.is_sorted_by(|a, b| a.0 < b.0), "rows are in ascending order");
     for run in rows.chunk_by(near).flat_map(|run| run.chunks(BLOCK as usize / GAP as usize)) {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else { continue };
         let count = (last - first) as usize + 1;

@@ -132,6 +132,17 @@ impl Sums {
         Ok(Some(sums))
     }
 
+    /// Looks at the header again: another process of zrfs may have changed the store meanwhile.
+    pub(super) fn reload(&mut self) -> Result<()> {
+        let mut bytes = [0; SUMS_HEADER_BYTES];
+        self.file.read_at(&mut bytes, 0).map_err(|e| self.io("read", e))?;
+        match SumsHeader::parse(&bytes) {
+            Some(header) if header != self.header => (self.header, self.durable) = (header, None),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Whether another program has changed the store since zrfs wrote it, where meta.zr holds `disk` now.
     pub(super) fn is_foreign(&self, disk: &Header) -> bool {
         !self.header.left.contains(&Some(disk.to_bytes()))

@@ -111,8 +111,11 @@ impl Writer {
                 none.insert(open)
             }
         };
-        if let Some(sums) = sidecars.sums.as_mut().filter(|sums| sums.is_foreign(header)) {
-            history::accept(store, header, sums)?;
+        if let Some(sums) = &mut sidecars.sums {
+            sums.reload()?;
+            if sums.is_foreign(header) {
+                history::accept(store, header, sums)?;
+            }
         }
         Ok(sidecars)
     }

@@ -173,6 +173,9 @@ impl Store {
         let mut outcome = examiner.all(there)?;
         let mend = |index| examiner.mend(index);
         settle(&overlaps, mend, &mut outcome);
+        // Blocks are examined in any order.
+        outcome.mends.sort_unstable_by_key(|&(index, _)| index);
+        outcome.mends.dedup_by_key(|&mut (index, _)| index);
         for index in there..header.length {
             outcome.bad(index, None, "meta.zr ends before its entry".to_owned(), None);
         }
