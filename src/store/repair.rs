@@ -8,9 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::delete::{Move, delete_held, is_set};
-use super::sidecars::{self, Sums};
+use super::locks::Alone;
+use super::sidecars::{self, Sidecars, Sums};
 use super::verify::{BadRecord, Diagnosis, Progress};
-use super::{Store, chunks, meta, open_folder};
+use super::{Store, chunks, history, meta, open_folder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{HEADER_BYTES, Header, META_BYTES, RecordLoc, Slot, Version, words_to_bytes};
 use crate::storage::{Access, Directory};
@@ -88,6 +89,10 @@ impl Store {
             // Verifying may take longer than a lease keeps loaderx out.
             store.refuse_changed(seen)?;
             let mended = store.mend(diagnosis, &mut done, &mut aside);
+            let mended = mended.and_then(|doomed| {
+                store.take_over(&mut alone)?;
+                Ok(doomed)
+            });
             alone.note(mended)?
         };
         let mended = store.meta.header_bytes().ok();
@@ -135,6 +140,23 @@ impl Store {
         done.mended = mends.len() as u64;
         done.bad = found.bad.into_iter().filter(|bad| is_lost(bad.index)).collect();
         Ok((0..u64::from(header.length)).filter(|&index| is_lost(index)).collect())
+    }
+
+    /// Has the checksum file know the header that is right now.
+    fn take_over(&self, alone: &mut Alone<'_>) -> Result<()> {
+        let header = self.state().header();
+        let is_foreign = |sums: Sums| sums.is_foreign(&header);
+        if !Sums::open(self.dir.as_ref(), &self.path)?.is_some_and(is_foreign) {
+            return Ok(());
+        }
+        let mut sidecars = Sidecars::open(self.dir.as_ref(), &self.path, &header)?;
+        if let Some(sums) = &mut sidecars.sums {
+            // What it knows better has just been put right.
+            history::accept(self, &header, sums).or_else(|_| sums.accept(&header))?;
+            sums.sync()?;
+        }
+        alone.writer.sidecars = Some(sidecars);
+        Ok(())
     }
 
     /// A chunk that is not there at all may be found again; its records must not be given up for that.

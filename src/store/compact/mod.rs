@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 
 use super::layout::{Layout, Placed};
 use super::locks::Alone;
+use super::sidecars::Sums;
 use super::state::Overlay;
 use super::{Progress, Store, history};
 use crate::error::{Error, ErrorKind, Result};
@@ -331,6 +332,10 @@ impl<'a, 'b> Compactor<'a, 'b> {
         self.place_empty_records(&new)?;
         let state = store.state();
         if new != self.header || store.meta.header_bytes()? != new.to_bytes() {
+            if new != self.header && Sums::is_there(store.dir.as_ref()) {
+                // Where nothing has moved they are not open yet.
+                self.alone.writer.sidecars(store, &self.header)?;
+            }
             if let Some(sidecars) = &mut self.alone.writer.sidecars {
                 if let Some(sums) = &mut sidecars.sums {
                     sums.announce(self.header.to_bytes(), new.to_bytes())?;
