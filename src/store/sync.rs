@@ -148,6 +148,8 @@ pub(super) fn stamp(store: &Store, writer: &mut Writer) {
     let Some(sums) = writer.sidecars.as_mut().and_then(|sidecars| sidecars.sums.as_mut()) else { return };
     let mut stamped = || -> Result<()> {
         match store.meta.any_header()? {
+            // What another program has written is not taken for ours without a look at what it changed.
+            (header, false) if sums.is_foreign(&header) => Ok(()),
             (header, false) => sums.stamp(header.to_bytes(), store.modified()?),
             // A step that has failed half way.
             (_, true) => Ok(()),

@@ -543,3 +543,23 @@ fn a_table_cut_to_nothing_comes_back_from_the_checksums() {
         assert_eq!(all(&Store::open(dir.path()).unwrap()), records);
     }
 }
+
+#[test]
+fn a_change_that_was_refused_accepts_nothing_that_another_program_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let store =
+        Store::create_in(Box::new(Faulty::open(dir.path(), &Script::default())), dir.path(), Version::V1)
+            .unwrap();
+    let records: Vec<u8> = (0..10u8).flat_map(|i| vec![i; 100]).collect();
+    store.append(&records, 100, Codec::Raw).unwrap();
+    store.sync().unwrap();
+    let header = store.meta.header().unwrap();
+    store.meta.write_header(&Header { length: 4, ..header }).unwrap();
+    // However often it is asked for.
+    for _ in 0..3 {
+        let e = store.compact(go).unwrap_err();
+        assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("--accept"), "{e}");
+    }
+    drop(store);
+    assert_eq!(Store::repair(dir.path(), |_| ()).unwrap().records, 10);
+}
