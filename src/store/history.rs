@@ -85,8 +85,7 @@ impl History {
         }
         let left: Vec<Header> =
             sums.header.left.iter().flatten().filter_map(|bytes| Header::parse(bytes).ok()).collect();
-        history.frontier =
-            left.iter().map(|left| (left.tail_chunk, left.tail_offset.into())).max().unwrap_or_default();
+        history.frontier = left.iter().map(frontier).max().unwrap_or_default();
         // A delete names places that rows know, an append such as lie behind them. Any other came by a compaction, which
         // wrote over what lay there.
         let slid = rewritten

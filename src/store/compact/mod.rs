@@ -393,7 +393,6 @@ impl<'a, 'b> Compactor<'a, 'b> {
 
     /// Brings empty records that lie behind the new frontier before it.
     fn place_empty_records(&self, new: &Header) -> Result<()> {
-        let store = self.alone.store;
         let frontier = Place { chunk: new.tail_chunk, offset: new.tail_offset.into() };
         let mut entries = Overlay::new();
         for i in 0..self.layout.len() {
@@ -405,12 +404,7 @@ impl<'a, 'b> Compactor<'a, 'b> {
         if entries.is_empty() {
             return Ok(());
         }
-        entries.sort_unstable_by_key(|&(index, _)| index);
-        store.show(entries.clone(), &self.header);
-        store.meta.write_scattered(&entries)?;
-        store.meta.sync()?;
-        store.show(Overlay::new(), &self.header);
-        Ok(())
+        self.change_entries(entries)
     }
 
     /// Ends a compaction that failed. All records are whole, so the header's mark can go.

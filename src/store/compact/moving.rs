@@ -63,7 +63,12 @@ impl Compactor<'_, '_> {
         for id in written {
             chunks.get(store.dir.as_ref(), id)?.sync()?;
         }
-        let mut entries: Overlay = batch.iter().map(|moving| (moving.index, moving.to.to_words())).collect();
+        self.change_entries(batch.iter().map(|moving| (moving.index, moving.to.to_words())).collect())
+    }
+
+    /// Changes entries, under readers who see the new ones from here on.
+    pub(super) fn change_entries(&self, mut entries: Overlay) -> Result<()> {
+        let store = self.alone.store;
         entries.sort_unstable_by_key(|&(index, _)| index);
         store.show(entries.clone(), &self.header);
         store.meta.write_scattered(&entries)?;
