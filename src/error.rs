@@ -40,6 +40,8 @@ pub enum ErrorKind {
     Memory,
     /// The caller asked to stop.
     Interrupted,
+    /// A loader's transform returned an error, or a thread of it panicked.
+    Worker,
 }
 
 /// An error: kind, text, and the operating system's error where there was one.

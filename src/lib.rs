@@ -9,7 +9,10 @@
 //! | [`storage`] | files: read, write, sync, lock, map |
 //! | [`codec`] | raw and Deflate |
 //! | [`store`] | records: append, gather, delete, compact, verify, repair |
+//! | [`sampler`] | endless streams of indices |
 //! | [`dataset`] | dtype and shape of dense records |
+//! | [`loader`] | endless batches, ahead of who takes them |
+//! | [`capi`] | the C interface |
 //! | [`view`] | what a mount shows: inode numbers, names, bytes |
 //! | `fuse` | the kernel (feature `fuse`) |
 //!
@@ -35,12 +38,16 @@
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
 compile_error!("zrfs runs on 64-bit little-endian Linux: the format and the mappings need it");
 
+#[allow(unsafe_code, reason = "pointers from C")]
+pub mod capi;
 pub mod codec;
 pub mod dataset;
 mod error;
 pub mod format;
 #[cfg(feature = "fuse")]
 pub mod fuse;
+pub mod loader;
+pub mod sampler;
 pub mod storage;
 pub mod store;
 pub mod view;

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms of the library, the lowest first. `error` is the ground that all stand on.
-const ROOMS: [&str; 8] = ["error", "format", "storage", "codec", "store", "dataset", "view", "fuse"];
+const ROOMS: [&str; 11] =
+    ["error", "format", "storage", "codec", "store", "sampler", "dataset", "loader", "capi", "view", "fuse"];
 
 fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -70,12 +71,12 @@ fn every_room_of_the_library_is_in_the_list() {
 }
 
 #[test]
-fn unsafe_stays_in_storage() {
+fn unsafe_stays_in_storage_and_capi() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     rust_files(&root.join("src"), &mut files);
     for file in files {
-        if file.starts_with(root.join("src/storage")) {
+        if file.starts_with(root.join("src/storage")) || file.starts_with(root.join("src/capi")) {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();

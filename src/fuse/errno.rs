@@ -14,7 +14,8 @@ pub(super) fn errno(e: &Error) -> Errno {
         | ErrorKind::NotAStore
         | ErrorKind::Version
         | ErrorKind::Geometry
-        | ErrorKind::RecordSize => Errno::EIO,
+        | ErrorKind::RecordSize
+        | ErrorKind::Worker => Errno::EIO,
         ErrorKind::Exists => Errno::EEXIST,
         ErrorKind::Full => Errno::ENOSPC,
         ErrorKind::Busy => Errno::EBUSY,

@@ -1,0 +1,1 @@
+//! Endless batches of aligned streams, gathered ahead of who takes them.

@@ -1,0 +1,1 @@
+//! Endless streams of indices.
