@@ -15,9 +15,9 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
+use once_cell::race::OnceBox;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::DupFlags;
 
@@ -39,8 +39,8 @@ static FILES: List<Listed> = List::new();
 static NEXT: AtomicU64 = AtomicU64::new(1);
 /// Forks between the process that loaded us and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-/// What `pthread_atfork` said.
-static WATCHED: OnceLock<i32> = OnceLock::new();
+/// What `pthread_atfork` said. Two threads that ask at once both do: to do twice what the handlers do does no harm.
+static WATCHED: OnceBox<i32> = OnceBox::new();
 
 /// Keeps a file in the list. Drop it before the file is closed.
 pub(super) struct Entry {
@@ -66,9 +66,10 @@ impl Entry {
     /// Puts `file` into the list, for as long as it is open.
     pub(super) fn new(file: &File) -> io::Result<Entry> {
         // SAFETY: the child's handler does only what is async-signal-safe; the others take no lock.
-        let watched = *WATCHED.get_or_init(|| unsafe {
+        let watch = || unsafe {
             libc::pthread_atfork(Some(gate::before_fork), Some(gate::after_fork), Some(in_child))
-        });
+        };
+        let watched = *WATCHED.get_or_init(|| Box::new(watch()));
         if watched != 0 {
             return Err(io::Error::from_raw_os_error(watched));
         }

@@ -28,7 +28,7 @@ mod lock;
 mod map;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "tests that fork")]
-mod own_process;
+pub(crate) mod own_process;
 mod processes;
 #[allow(unsafe_code, reason = "a signal handler")]
 mod sigbus;

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 const MARK: &str = "ZRFS_TEST_IN_OWN_PROCESS";
 
 /// Runs the test of that name in a process of its own. `true` there, where the test is to go on.
-pub(super) fn is_here(test: &str) -> bool {
+pub(crate) fn is_here(test: &str) -> bool {
     if std::env::var_os(MARK).is_some() {
         return true;
     }
@@ -26,7 +26,7 @@ pub(super) fn is_here(test: &str) -> bool {
 }
 
 /// A forked child that has done something, and lives until it is dropped.
-pub(super) struct Child {
+pub(crate) struct Child {
     pid: Pid,
     // The child ends when it is closed.
     _life: PipeWriter,
@@ -34,12 +34,12 @@ pub(super) struct Child {
 
 impl Child {
     /// Forks. The child does `work`, which has to be true.
-    pub(super) fn new(work: impl FnOnce() -> bool) -> Child {
+    pub(crate) fn new(work: impl FnOnce() -> bool) -> Child {
         Child::new_after(|| {}, work)
     }
 
     /// As [`Child::new`]; the parent does `before` right before it forks.
-    pub(super) fn new_after(before: impl FnOnce(), work: impl FnOnce() -> bool) -> Child {
+    pub(crate) fn new_after(before: impl FnOnce(), work: impl FnOnce() -> bool) -> Child {
         let (mut ended, life) = io::pipe().unwrap();
         let (mut answered, mut answer) = io::pipe().unwrap();
         before();
@@ -65,11 +65,11 @@ impl Child {
         }
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
     }
 
-    pub(super) fn lives(&self) -> bool {
+    pub(crate) fn lives(&self) -> bool {
         waitpid(Some(self.pid), WaitOptions::NOHANG).unwrap().is_none()
     }
 }

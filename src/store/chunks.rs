@@ -1,11 +1,13 @@
 //! The chunk files, opened when first used, each with one mapping of the largest size that a chunk can have.
 //!
-//! Shared: a slot a chunk, set once. The mutex only keeps two threads from opening the same chunk twice; a reader
-//! of an open chunk takes no lock.
+//! Shared: a slot a chunk, set once. Nobody waits for another thread, which might be gone in a forked child: two that
+//! open the same chunk at once both do, and one of them uses the other's.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use once_cell::race::OnceBox;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{MAX_CHUNK_BYTES, MAX_CHUNKS};
@@ -19,8 +21,7 @@ pub(super) fn name(id: u16) -> String {
 pub(super) struct Chunks {
     path: PathBuf,
     access: Access,
-    slots: Box<[OnceLock<Box<Chunk>>]>,
-    opening: Mutex<()>,
+    slots: Box<[OnceBox<Chunk>]>,
 }
 
 /// An open chunk file.
@@ -35,18 +36,13 @@ pub(super) struct Chunk {
 
 impl Chunks {
     pub(super) fn new(path: &Path, access: Access) -> Chunks {
-        Chunks {
-            path: path.to_path_buf(),
-            access,
-            slots: (0..MAX_CHUNKS).map(|_| OnceLock::new()).collect(),
-            opening: Mutex::new(()),
-        }
+        Chunks { path: path.to_path_buf(), access, slots: (0..MAX_CHUNKS).map(|_| OnceBox::new()).collect() }
     }
 
     /// Chunk `id`, opened if need be. A failure is not kept: the next call tries again.
     #[inline]
     pub(super) fn get(&self, dir: &dyn Directory, id: u16) -> Result<&Chunk> {
-        match self.slots.get(usize::from(id)).and_then(OnceLock::get) {
+        match self.slots.get(usize::from(id)).and_then(OnceBox::get) {
             Some(chunk) => Ok(chunk),
             None => self.open(dir, id),
         }
@@ -58,10 +54,6 @@ impl Chunks {
         let slot = self.slots.get(usize::from(id)).ok_or_else(|| {
             Error::new(ErrorKind::Damaged, format!("{}: no store has a chunk {id}", self.path.display()))
         })?;
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(chunk) = slot.get() {
-            return Ok(chunk);
-        }
         let file = dir.open(&name(id), self.access).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::new(ErrorKind::Damaged, format!("{} is missing", path.display()))

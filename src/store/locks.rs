@@ -59,7 +59,6 @@ impl Meta {
 
     /// Takes the appenders' lock, or says who is in the way.
     pub(super) fn lock_for_append(&self) -> Result<()> {
-        self.refuse_forked()?;
         match self.take(APPEND, Lock::Exclusive) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(holders)) => Err(self.busy("is being appended to", &holders)),
@@ -103,7 +102,8 @@ impl Meta {
         }
     }
 
-    fn refuse_forked(&self) -> Result<()> {
+    /// Refuses a change by the child of a fork.
+    pub(super) fn refuse_forked(&self) -> Result<()> {
         if !self.file.is_inherited() {
             return Ok(());
         }

@@ -43,7 +43,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 
@@ -54,6 +54,9 @@ use chunks::Chunks;
 use meta::Meta;
 use state::{Overlay, Published, State};
 use sync::Writer;
+
+/// How long a store may have no header while another process creates it.
+const CREATION: Duration = Duration::from_secs(1);
 
 /// A record store, open for reading or for both. All methods take `&self` and may be called from many threads.
 pub struct Store {
@@ -87,13 +90,48 @@ impl Store {
             }
             Err(e) => return Err(Error::io(format!("can't create {}", path.display()), e)),
         }
-        // The folder itself has to outlast a power cut as well.
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        std::fs::File::open(parent)
-            .and_then(|parent| parent.sync_all())
-            .map_err(|e| Error::io(format!("can't sync the folder {}", parent.display()), e))?;
+        sync_parent(path)?;
         let dir = Disk::open(path).map_err(|e| Error::io(format!("can't open {}", path.display()), e))?;
         Store::create_in(Box::new(dir), path, version)
+    }
+
+    /// Opens the store at `path` for reading and writing, or creates it: the folders that lead there, and an empty store
+    /// of `version` in the last one, which may hold other files, but no part of a store.
+    ///
+    /// Several processes may do it at once: one of them creates the store, the others open it.
+    ///
+    /// # Errors
+    /// As for [`Store::open`] and [`Store::create`]; [`ErrorKind::Damaged`] where chunks are there without a table.
+    pub fn open_or_create(path: impl AsRef<Path>, version: Version) -> Result<Store> {
+        let path = path.as_ref();
+        let failed = |e| Error::io(format!("can't create {}", path.display()), e);
+        let give_up = Instant::now() + CREATION;
+        loop {
+            if !path.join(meta::NAME).try_exists().map_err(failed)? {
+                let new: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+                std::fs::create_dir_all(path).map_err(failed)?;
+                new.into_iter().try_for_each(sync_parent)?;
+                let dir = open_folder(path)?;
+                let part = chunks::name(0);
+                if path.join(&part).try_exists().map_err(failed)? && !path.join(meta::NAME).exists() {
+                    let text = format!("{} holds {part}, but no {}", path.display(), meta::NAME);
+                    return Err(Error::new(ErrorKind::Damaged, text).with_help(
+                        "if it is what is left of a store, its table is lost; else move it away",
+                    ));
+                }
+                match Store::create_in(Box::new(dir), path, version) {
+                    Err(e) if e.kind() == ErrorKind::Exists => {}
+                    created => return created,
+                }
+            }
+            match Store::open(path) {
+                // Another process may be creating it: its table has no header yet.
+                Err(e) if e.kind() == ErrorKind::NotAStore && Instant::now() < give_up => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// Creates an empty store in `dir`, which `path` names in messages.
@@ -298,7 +336,8 @@ impl Store {
 
     fn require_write(&self) -> Result<()> {
         match self.access {
-            Access::Write => Ok(()),
+            // Before the writer's mutex: a thread that is gone in the child may have held it.
+            Access::Write => self.meta.refuse_forked(),
             Access::Read => Err(Error::new(
                 ErrorKind::ReadOnly,
                 format!("{} was opened for reading only", self.path.display()),
@@ -349,6 +388,14 @@ impl std::fmt::Debug for Store {
             .field("access", &self.access)
             .finish_non_exhaustive()
     }
+}
+
+/// Makes the folder at `path` outlast a power cut, by syncing the one that it lies in.
+fn sync_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(parent)
+        .and_then(|parent| parent.sync_all())
+        .map_err(|e| Error::io(format!("can't sync the folder {}", parent.display()), e))
 }
 
 /// Opens the folder of a store.

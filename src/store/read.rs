@@ -74,6 +74,26 @@ impl Store {
     /// # }
     /// ```
     pub fn gather(&self, indices: &[u64], dst: &mut [u8], stride: usize) -> Result<()> {
+        self.gather_strided(indices, dst, stride, |len| len <= stride)
+    }
+
+    /// As [`Store::gather`], of records that have `item_len` bytes each: so every byte of `dst` is written, up to
+    /// `indices.len() * item_len`.
+    ///
+    /// # Errors
+    /// As for [`Store::gather`]; [`ErrorKind::Geometry`] where a record has another length.
+    pub fn gather_equal(&self, indices: &[u64], dst: &mut [u8], item_len: usize) -> Result<()> {
+        self.gather_strided(indices, dst, item_len, |len| len == item_len)
+    }
+
+    #[inline]
+    fn gather_strided(
+        &self,
+        indices: &[u64],
+        dst: &mut [u8],
+        stride: usize,
+        fits: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let highest = indices.iter().copied().max();
         let state = self.state();
         let published = self.published_for(&state, highest);
@@ -85,10 +105,10 @@ impl Store {
             self.prefetch_entry(indices, i);
             let loc = self.locate(&state, index, published)?;
             let len = loc.logic_length as usize;
-            if len > stride {
+            if !fits(len) {
                 return Err(Error::new(
                     ErrorKind::Geometry,
-                    format!("record {index} has {len} bytes, the stride is {stride}"),
+                    format!("record {index} has {len} bytes, its place in the batch {stride}"),
                 ));
             }
             let (slot, behind) = std::mem::take(&mut rest).split_at_mut_checked(len).ok_or_else(|| {

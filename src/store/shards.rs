@@ -4,10 +4,13 @@
 //! on the calling thread: waking another costs more than it.
 //!
 //! The threads are a pool of the store's own. A worker of another pool would take up that pool's tasks while it waits for
-//! these, under whatever the caller holds; so such a caller, who is parallel already, does the work itself.
+//! these, under whatever the caller holds; so such a caller, who is parallel already, does the work itself. So does a
+//! thread that said so by [`stay_on_this_thread`].
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 
+use once_cell::race::OnceBox;
 use rayon::slice::ParallelSliceMut;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -21,18 +24,32 @@ const SHARDS_A_THREAD: usize = 8;
 
 /// The pool, for this process; `None` where no thread can be had.
 fn pool() -> Option<&'static ThreadPool> {
-    static POOL: OnceLock<(u32, Option<ThreadPool>)> = OnceLock::new();
+    static POOL: OnceBox<(u32, Option<ThreadPool>)> = OnceBox::new();
     let (process, pool) = POOL.get_or_init(|| {
         let named = ThreadPoolBuilder::new().thread_name(|i| format!("zrfs-{i}"));
-        (std::process::id(), named.build().ok())
+        Box::new((std::process::id(), named.build().ok()))
     });
     // A forked child has the pool and not its threads.
     pool.as_ref().filter(|_| *process == std::process::id())
 }
 
+thread_local! {
+    static STAYS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread does all work on records itself: for one of several that keep all cores busy already.
+pub(crate) fn stay_on_this_thread() {
+    STAYS.set(true);
+}
+
+/// Whether the caller is parallel already.
+fn stays() -> bool {
+    rayon::current_thread_index().is_some() || STAYS.get()
+}
+
 /// How many threads work of `cost` nanoseconds on `items` records is worth.
 pub(super) fn threads_for(items: usize, cost: u64) -> usize {
-    if cost < WORTH_WAKING || rayon::current_thread_index().is_some() {
+    if cost < WORTH_WAKING || stays() {
         return 1;
     }
     pool().map_or(1, ThreadPool::current_num_threads).min(items).max(1)
@@ -40,8 +57,7 @@ pub(super) fn threads_for(items: usize, cost: u64) -> usize {
 
 /// Sorts on all cores.
 pub(super) fn sort(keys: &mut [u64]) {
-    match pool().filter(|_| keys.len() as u64 * 50 > WORTH_WAKING && rayon::current_thread_index().is_none())
-    {
+    match pool().filter(|_| keys.len() as u64 * 50 > WORTH_WAKING && !stays()) {
         Some(pool) => pool.install(|| keys.par_sort_unstable()),
         None => keys.sort_unstable(),
     }

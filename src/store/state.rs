@@ -5,11 +5,11 @@
 //! ([`Store::show`]). Then nobody reads the places that the old state named, nor the entries that the new one
 //! overlays, so both may be written over. Readers never wait.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::Guard;
+use arc_swap::{ArcSwap, Guard};
 
 use super::Store;
 use super::chunks::Chunks;
@@ -22,7 +22,7 @@ pub(super) struct State {
     pub(super) chunks: Arc<Chunks>,
     overlay: Overlay,
     /// The header that this state goes by.
-    header: Mutex<Header>,
+    header: ArcSwap<Header>,
     /// Version number in the high half, live records in the low one, of that header.
     published: AtomicU64,
 }
@@ -56,7 +56,7 @@ impl State {
     /// `overlay` is sorted by index.
     pub(super) fn new(chunks: Arc<Chunks>, overlay: Overlay, header: &Header) -> State {
         let published = AtomicU64::new(Published::new(header).0);
-        State { chunks, overlay, header: Mutex::new(*header), published }
+        State { chunks, overlay, header: ArcSwap::from_pointee(*header), published }
     }
 
     #[inline]
@@ -65,13 +65,13 @@ impl State {
     }
 
     pub(super) fn publish(&self, header: &Header) {
-        *self.header.lock().unwrap_or_else(PoisonError::into_inner) = *header;
+        self.header.store(Arc::new(*header));
         self.published.store(Published::new(header).0, Ordering::Release);
     }
 
     /// The header that was published last.
     pub(super) fn header(&self) -> Header {
-        *self.header.lock().unwrap_or_else(PoisonError::into_inner)
+        **self.header.load()
     }
 
     /// The entry that stands for the table's.

@@ -194,10 +194,13 @@ fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
 
 impl Drop for Store {
     fn drop(&mut self) {
+        // The child of a fork has nothing to write, and a thread that is gone there may have held the mutex.
+        if self.meta.is_inherited() {
+            return;
+        }
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.pending.is_some()
             && !writer.failed
-            && !self.meta.is_inherited()
             && let Err(e) = sync(self, &mut writer)
         {
             log::error!("{e}; what was appended since the last sync is lost");

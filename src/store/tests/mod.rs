@@ -1,6 +1,7 @@
 //! The store on a disk that records what is written and fails when told to.
 
 mod crash;
+mod opening;
 
 use std::path::Path;
 
