@@ -55,4 +55,5 @@ pub mod view;
 pub use codec::Codec;
 pub use error::{Error, ErrorKind, Result};
 pub use format::Version;
+pub use sampler::{Mode, Sampler, SamplerOptions, SamplerState};
 pub use store::{Appender, Stats, Store};
