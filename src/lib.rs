@@ -53,6 +53,7 @@ pub mod store;
 pub mod view;
 
 pub use codec::Codec;
+pub use dataset::{Dataset, Schema};
 pub use error::{Error, ErrorKind, Result};
 pub use format::Version;
 pub use sampler::{Mode, Sampler, SamplerOptions, SamplerState};

@@ -214,7 +214,7 @@ fn names() {
 fn dense_records_are_npy_files() {
     let place = Place::new();
     let store = Store::create(place.store(), Version::V1).unwrap();
-    let schema = Schema::new("<f4", &[3, 5], "flate").unwrap();
+    let schema = Schema::new("<f4", &[3, 5], Codec::default()).unwrap();
     schema.write(&store).unwrap();
     let bytes: Vec<u8> = (0..150u32).flat_map(|i| (i as f32).to_le_bytes()).collect();
     store.append(&bytes[..300], 60, Codec::Raw).unwrap();

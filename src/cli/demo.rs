@@ -133,7 +133,7 @@ fn draw(root: &Path) -> Result<()> {
 /// Makes the dense store: gentle waves in steps, as a sensor of a few bits gives.
 fn write_dense(path: &Path) -> Result<()> {
     let store = Store::create(path, Version::V1)?;
-    Schema::new("<f4", &SHAPE, "flate")?.write(&store)?;
+    Schema::new("<f4", &SHAPE, Codec::default())?.write(&store)?;
     let wave = |i: usize| (((i % SAMPLE_LEN) as f32 / 16.0 + (i / SAMPLE_LEN) as f32).sin() * 50.0).round();
     let bytes: Vec<u8> = (0..SAMPLES * SAMPLE_LEN).flat_map(|i| wave(i).to_le_bytes()).collect();
     store.append(&bytes, SAMPLE_LEN * 4, Codec::default())?;

@@ -1,12 +1,13 @@
 //! .npy files as a source of dense records: one record for each index of the first axis.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Take};
 use std::path::Path;
 
 use npyz::{DType, NpyHeader, Order};
 
 use super::Schema;
+use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::storage::open_regular;
 
@@ -17,20 +18,41 @@ const MAX_HEADER: u64 = 64 << 10;
 const MAX_NESTING: usize = 16;
 
 /// An open .npy file, its data not read yet.
+///
+/// ```
+/// # fn main() -> zrfs::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let npy = folder.path().join("train.npy");
+/// # let store = folder.path().join("train.zr");
+/// # let mut bytes = zrfs::Schema::new("<f4", &[2, 3], zrfs::Codec::Raw)?.npy_header();
+/// # bytes.extend([0; 24]);
+/// # std::fs::write(&npy, bytes).unwrap();
+/// use zrfs::dataset::NpyFile;
+/// use zrfs::{Codec, Dataset};
+///
+/// let array = NpyFile::open(&npy, Codec::default())?; // of shape (2, 3)
+/// let dataset = Dataset::create(&store, array.schema())?;
+/// dataset.append_from(array.into_records(dataset.schema())?)?;
+/// dataset.sync()?;
+/// assert_eq!((dataset.len(), dataset.schema().shape()), (2, &[3][..]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct NpyFile {
     file: File,
+    place: String,
     schema: Schema,
     records: u64,
 }
 
 impl NpyFile {
-    /// Opens the array at `path` and checks its header and its size.
+    /// Opens the array at `path` and checks its header and its size. `codec` becomes the schema's.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] with the reason for what has no dense records: Fortran order, rank 0, object,
-    /// structured and big-endian dtypes. [`ErrorKind::Damaged`] where it is no .npy file or is cut short.
-    pub fn open(path: &Path, codec: &str) -> Result<NpyFile> {
+    /// [`ErrorKind::Unsupported`] with the reason for what has no dense records: Fortran order, rank 0, and dtypes as for
+    /// [`Schema::new`]. [`ErrorKind::Damaged`] where it is no .npy file or is cut short.
+    pub fn open(path: &Path, codec: Codec) -> Result<NpyFile> {
         let place = path.display().to_string();
         let mut file = open_regular(path).map_err(|e| Error::io(format!("can't open {place}"), e))?;
         let header = read_header(&mut file).map_err(|e| e.within(&place))?;
@@ -45,7 +67,7 @@ impl NpyFile {
                 format!("{place} is cut short: its header promises more than its {len} bytes"),
             ));
         }
-        Ok(NpyFile { file, schema, records })
+        Ok(NpyFile { file, place, schema, records })
     }
 
     /// dtype and shape of a record: the array's without the first axis.
@@ -58,12 +80,33 @@ impl NpyFile {
         self.records
     }
 
-    /// Fills `dst` with the next bytes of the array.
+    /// The array's bytes, record after record, for whom takes records of `schema`.
     ///
     /// # Errors
-    /// What the system refuses, and where the file was cut meanwhile.
-    pub fn read_exact(&mut self, dst: &mut [u8]) -> std::io::Result<()> {
-        self.file.read_exact(dst)
+    /// [`ErrorKind::Unsupported`] where the dtype is another, [`ErrorKind::Geometry`] where the shape is.
+    pub fn into_records(self, schema: &Schema) -> Result<NpyRecords> {
+        schema.check_same(&self.schema).map_err(|e| e.within(&self.place))?;
+        // It is no larger than the file.
+        let left = self.records.saturating_mul(self.schema.record_bytes());
+        Ok(NpyRecords { data: self.file.take(left) })
+    }
+}
+
+/// The data of a .npy file; see [`NpyFile::into_records`]. Ends with the array's last byte, whatever follows it. A file
+/// that was cut meanwhile is an error.
+#[derive(Debug)]
+pub struct NpyRecords {
+    data: Take<File>,
+}
+
+impl Read for NpyRecords {
+    fn read(&mut self, dst: &mut [u8]) -> io::Result<usize> {
+        let n = self.data.read(dst)?;
+        if n == 0 && !dst.is_empty() && self.data.limit() > 0 {
+            let text = format!("the array was cut: its last {} bytes are gone", self.data.limit());
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+        }
+        Ok(n)
     }
 }
 
@@ -103,7 +146,7 @@ fn read_header(file: &mut File) -> Result<NpyHeader> {
 }
 
 /// The number of records and what one is.
-fn check(header: &NpyHeader, codec: &str) -> Result<(u64, Schema)> {
+fn check(header: &NpyHeader, codec: Codec) -> Result<(u64, Schema)> {
     let unsupported =
         |text: &str, help: &str| Err(Error::new(ErrorKind::Unsupported, text).with_help(help.to_owned()));
     let DType::Plain(dtype) = header.dtype() else {
@@ -135,13 +178,48 @@ mod tests {
         file.write_all(&u16::try_from(header.len()).unwrap().to_le_bytes()).unwrap();
         file.write_all(header.as_bytes()).unwrap();
         file.write_all(&vec![7; data]).unwrap();
-        NpyFile::open(file.path(), "flate")
+        NpyFile::open(file.path(), Codec::default())
     }
 
     #[test]
     fn a_header_gives_records_and_schema() {
         let npy = open("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2, 3), }\n", 120).unwrap();
         assert_eq!((npy.records(), npy.schema().dtype(), npy.schema().shape()), (5, "<f4", &[2, 3][..]));
+    }
+
+    #[test]
+    fn either_byte_order_is_taken() {
+        let npy = open("{'descr': '>f4', 'fortran_order': False, 'shape': (5, 2, 3), }\n", 120).unwrap();
+        assert_eq!((npy.records(), npy.schema().dtype()), (5, ">f4"));
+    }
+
+    #[test]
+    fn records_are_read_to_the_arrays_end_and_no_further() {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2), }\n";
+        let of = |dtype, shape: &[u64]| Schema::new(dtype, shape, Codec::Raw).unwrap();
+        let mut bytes = Vec::new();
+        let npy = open(header, 100).unwrap();
+        npy.into_records(&of("<f4", &[2])).unwrap().read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes, [7; 40]);
+        for (other, kind) in
+            [(of("<i4", &[2]), ErrorKind::Unsupported), (of("<f4", &[1, 2]), ErrorKind::Geometry)]
+        {
+            assert_eq!(open(header, 100).unwrap().into_records(&other).unwrap_err().kind(), kind);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_meanwhile_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.npy");
+        let mut whole = Schema::new("|u1", &[10, 4], Codec::Raw).unwrap().npy_header();
+        whole.extend([7; 40]);
+        std::fs::write(&path, &whole).unwrap();
+        let npy = NpyFile::open(&path, Codec::Raw).unwrap();
+        let schema = npy.schema().clone();
+        File::options().write(true).open(&path).unwrap().set_len(whole.len() as u64 - 8).unwrap();
+        let e = npy.into_records(&schema).unwrap().read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
@@ -152,7 +230,8 @@ mod tests {
         assert!(
             text("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (5,), }").contains("structured")
         );
-        assert!(text("{'descr': '>f4', 'fortran_order': False, 'shape': (5,), }").contains("big-endian"));
+        assert!(text("{'descr': '|V4', 'fortran_order': False, 'shape': (5,), }").contains("structured"));
+        assert!(text("{'descr': '<M8[s]', 'fortran_order': False, 'shape': (5,), }").contains("time"));
         assert!(text("{'descr': '<U4', 'fortran_order': False, 'shape': (5,), }").contains("no number"));
         assert!(text("{'descr': '<f4', 'fortran_order': False, 'shape': (), }").contains("rank 0"));
         assert!(text("{'descr': '<f4', 'fortran_order': False, 'shape': (31,), }").contains("cut short"));

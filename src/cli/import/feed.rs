@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use zrfs::dataset::NpyFile;
+use zrfs::dataset::{NpyFile, Schema};
 use zrfs::storage::open_regular;
 use zrfs::store::resize;
 use zrfs::{Error, ErrorKind, Result};
@@ -71,9 +71,7 @@ impl Feed<'_> {
     fn read_all(&self) -> Result<()> {
         match self.plan {
             Plan::Folders(_) => self.read_files(),
-            Plan::Arrays(paths, schema, _) => {
-                paths.iter().try_for_each(|path| self.read_array(path, schema.record_bytes()))
-            }
+            Plan::Arrays(paths, schema, _) => paths.iter().try_for_each(|path| self.read_array(path, schema)),
         }
     }
 
@@ -100,9 +98,10 @@ impl Feed<'_> {
         Ok(())
     }
 
-    fn read_array(&self, path: &Path, record_bytes: u64) -> Result<()> {
-        let mut npy = NpyFile::open(path, "flate")?;
-        let mut left = npy.records();
+    fn read_array(&self, path: &Path, schema: &Schema) -> Result<()> {
+        let npy = NpyFile::open(path, schema.codec())?;
+        let (mut left, record_bytes) = (npy.records(), schema.record_bytes());
+        let mut records = npy.into_records(schema)?;
         let rows = BATCH.checked_div(record_bytes).unwrap_or(BATCH_FILES as u64).max(1);
         while left > 0 {
             let n = rows.min(left);
@@ -116,7 +115,9 @@ impl Feed<'_> {
             }
             let mut bytes = Vec::new();
             resize(&mut bytes, n * len)?;
-            npy.read_exact(&mut bytes).map_err(|e| Error::io(format!("can't read {}", path.display()), e))?;
+            records
+                .read_exact(&mut bytes)
+                .map_err(|e| Error::io(format!("can't read {}", path.display()), e))?;
             self.send(Records::Equal { bytes, len })?;
         }
         Ok(())

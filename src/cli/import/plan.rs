@@ -62,10 +62,9 @@ impl Plan {
     }
 
     fn arrays(paths: Vec<PathBuf>, codec: Codec) -> Result<Plan, Failure> {
-        let name = if codec == Codec::Raw { "raw" } else { "flate" };
         let mut all: Option<(Schema, u64)> = None;
         for path in &paths {
-            let npy = NpyFile::open(path, name)?;
+            let npy = NpyFile::open(path, codec)?;
             let (schema, records) = (npy.schema(), npy.records());
             match &mut all {
                 None => all = Some((schema.clone(), records)),
