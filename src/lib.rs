@@ -56,5 +56,6 @@ pub use codec::Codec;
 pub use dataset::{Dataset, Schema};
 pub use error::{Error, ErrorKind, Result};
 pub use format::Version;
+pub use loader::{Batch, Loader};
 pub use sampler::{Mode, Sampler, SamplerOptions, SamplerState};
 pub use store::{Appender, Stats, Store};

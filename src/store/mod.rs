@@ -35,6 +35,7 @@ pub use delete::Move;
 pub use read::resize;
 pub use repair::Repair;
 pub use seal::Sealing;
+pub(crate) use shards::stay_on_this_thread;
 pub use stats::Stats;
 pub use sync::Durability;
 pub use verify::{BadRecord, Progress, Verification};

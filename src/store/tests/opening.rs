@@ -87,7 +87,11 @@ fn a_child_gathers_whatever_the_threads_of_its_parent_were_doing() {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| while gathers(&store) && !done.load(Ordering::SeqCst) {});
+                scope.spawn(|| {
+                    while !done.load(Ordering::SeqCst) {
+                        assert!(gathers(&store));
+                    }
+                });
             }
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
