@@ -166,6 +166,9 @@ run_step "cargo doc" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 run_step "cargo build --release" cargo build --release --locked
 # The unit tests leave some of the states that a crash may leave on disk, for loaderx to open.
 run_step "cargo test --release" env ZRFS_CRASH_STATES="$scratch/states" cargo test --release --locked
+run_step "example quickstart" cargo run --release --locked --quiet --example quickstart
+run_step "example endless_loader" cargo run --release --locked --quiet --example endless_loader
+run_step "example resume" cargo run --release --locked --quiet --example resume -- "$scratch/resume"
 run_step "loaderx and the states after a crash" "$VENV/bin/python" tests/peers/crash_states.py "$scratch/states"
 rm -rf "$scratch/states"
 run_step "cargo test, debug, pure-Rust codec, no FUSE" cargo test --locked --no-default-features --lib --tests
