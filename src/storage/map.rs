@@ -77,6 +77,71 @@ impl Map {
         if self.guard.is_broken() { Err(cut()) } else { Ok(()) }
     }
 
+    /// Hands the two little-endian words at each of `places`, multiples of 16, to `take`, until it says `false`; returns
+    /// whether it was all of them. As [`Map::words`], with one look at the mark behind all: what `take` saw counts only
+    /// where this returns `true`.
+    ///
+    /// # Errors
+    /// As for [`Map::words`].
+    #[inline]
+    pub fn each_words(
+        &self,
+        places: impl Iterator<Item = u64>,
+        mut take: impl FnMut([u64; 2]) -> bool,
+    ) -> io::Result<bool> {
+        let last = self.raw.len().checked_sub(16).ok_or_else(cut)?;
+        for at in places {
+            let at = usize::try_from(at).map_err(io::Error::other)?;
+            if !at.is_multiple_of(16) || at > last {
+                return Err(cut());
+            }
+            // SAFETY: as in `words`.
+            let words = unsafe {
+                let low = self.raw.as_ptr().add(at).cast::<AtomicU64>();
+                [(*low).load(Ordering::Acquire), (*low.add(1)).load(Ordering::Acquire)]
+            };
+            if !take(words.map(u64::from_le)) {
+                return Ok(false);
+            }
+        }
+        if self.guard.is_broken() { Err(cut()) } else { Ok(true) }
+    }
+
+    /// Copies `len` bytes from each of `offsets` to every `stride` bytes of `dst`, as [`Map::copy_to`] does.
+    ///
+    /// # Errors
+    /// As for [`Map::copy_to`]; where `dst` has no room, or `stride` is less than `len`. What is in `dst` is unspecified
+    /// then.
+    #[inline]
+    pub fn copy_each(&self, offsets: &[u32], len: usize, dst: &mut [u8], stride: usize) -> io::Result<()> {
+        match len {
+            4 => self.copy_each_of(offsets, 4, dst, stride),
+            8 => self.copy_each_of(offsets, 8, dst, stride),
+            len => self.copy_each_of(offsets, len, dst, stride),
+        }
+    }
+
+    /// Inlined, so that a length known to the compiler is copied by one instruction.
+    #[inline(always)]
+    fn copy_each_of(&self, offsets: &[u32], len: usize, dst: &mut [u8], stride: usize) -> io::Result<()> {
+        let room = || io::Error::new(io::ErrorKind::InvalidInput, "there is no room for a record");
+        let last = self.raw.len().checked_sub(len).ok_or_else(cut)?;
+        if dst.len().div_ceil(stride.max(1)) < offsets.len() {
+            return Err(room());
+        }
+        for (slot, &offset) in dst.chunks_mut(stride.max(1)).zip(offsets) {
+            let slot = slot.get_mut(..len).ok_or_else(room)?;
+            if offset as usize > last {
+                return Err(cut());
+            }
+            // SAFETY: as in `copy_to`: the source was just found to lie inside the mapping, the slot has `len` bytes.
+            unsafe {
+                self.raw.as_ptr().add(offset as usize).copy_to_nonoverlapping(slot.as_mut_ptr(), len);
+            }
+        }
+        if self.guard.is_broken() { Err(cut()) } else { Ok(()) }
+    }
+
     /// The mapped bytes themselves, for a system call that copies them (a reply to the kernel).
     ///
     /// The kernel reports a cut file as EFAULT instead of raising a signal. Nothing else may look at these bytes:

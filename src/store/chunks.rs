@@ -135,6 +135,21 @@ impl Chunk {
         }
     }
 
+    /// Copies `len` bytes from each of `offsets` to every `stride` bytes of `dst`; `end` is where the furthest one ends.
+    /// `false` where that can't be done by the mapping: what is in `dst` is unspecified then.
+    #[inline]
+    pub(super) fn copy_each(
+        &self,
+        offsets: &[u32],
+        len: usize,
+        dst: &mut [u8],
+        stride: usize,
+        end: u64,
+    ) -> bool {
+        let Some(map) = self.map.as_ref().filter(|_| self.reaches(end).is_ok()) else { return false };
+        map.copy_each(offsets, len, dst, stride).is_ok() && self.still_reaches(end).is_ok()
+    }
+
     /// Asks the processor for the byte at `at`, ahead of [`Chunk::copy`].
     #[inline(always)]
     pub(super) fn prefetch(&self, at: u64) {

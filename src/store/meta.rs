@@ -139,6 +139,15 @@ impl Meta {
         }
     }
 
+    /// Hands the words of each entry to `take`, until it says `false` or one can't be had from the mapping; `true` where it
+    /// was all of them. What `take` saw counts only then.
+    #[inline]
+    pub(super) fn each_entry(&self, indices: &[u64], take: impl FnMut([u64; 2]) -> bool) -> bool {
+        let Some(map) = &self.map else { return false };
+        let places = indices.iter().map(|&index| HEADER_BYTES as u64 * index.saturating_add(1));
+        map.each_words(places, take).unwrap_or(false)
+    }
+
     /// Asks the processor for entry `index`, ahead of [`Meta::entry`].
     #[inline(always)]
     pub(super) fn prefetch(&self, index: u64) {

@@ -27,6 +27,7 @@ mod stats;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod uniform;
 mod verify;
 
 pub use append::Appender;

@@ -97,6 +97,9 @@ impl Store {
         let highest = indices.iter().copied().max();
         let state = self.state();
         let published = self.published_for(&state, highest);
+        if self.gather_uniform(&state, published, indices, dst, stride, &fits)? {
+            return Ok(());
+        }
         let room = dst.len();
         let mut rest = dst;
         let mut jobs = Vec::with_capacity(indices.len());

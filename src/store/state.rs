@@ -74,6 +74,12 @@ impl State {
         **self.header.load()
     }
 
+    /// Whether entries stand for the table's.
+    #[inline]
+    pub(super) fn has_overlay(&self) -> bool {
+        !self.overlay.is_empty()
+    }
+
     /// The entry that stands for the table's.
     #[inline(always)]
     pub(super) fn overlaid(&self, index: u32) -> Option<[u64; 2]> {

@@ -2,6 +2,7 @@
 
 mod crash;
 mod opening;
+mod uniform;
 
 use std::path::Path;
 
