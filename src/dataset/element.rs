@@ -242,7 +242,7 @@ mod tests {
         assert!(std::ptr::eq(view.as_ptr(), numbers.as_ptr()), "copied");
         assert_eq!(schema("<f4", &[]).view::<f32>(bytes, 12).unwrap().shape(), [12]);
         // Numbers of no bytes, wherever they begin.
-        let odd = bytes.get(1..1).unwrap();
+        let odd = &bytes[1..1];
         assert_eq!(schema("<f4", &[3]).view::<f32>(odd, 0).unwrap().shape(), [0, 3]);
         assert_eq!(schema("<f4", &[0, 3]).view::<f32>(odd, 5).unwrap().shape(), [5, 0, 3]);
     }

@@ -289,11 +289,6 @@ class Refused(BothWays):
     def test_structured(self):
         self.refuse(np.zeros(5, dtype=[("x", "<f4"), ("y", "<i4")]), "structured")
 
-    def test_big_endian(self):
-        for dtype in (">f4", ">i8", ">u2", ">c16"):
-            with self.subTest(dtype=dtype):
-                self.refuse(np.zeros((5, 2), dtype=dtype), "endian")
-
     def test_rank_0(self):
         self.refuse(np.array(7, dtype="<i8"))
 
