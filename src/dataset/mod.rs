@@ -113,8 +113,8 @@ impl Dataset {
     /// use zrfs::{Codec, Dataset, Schema};
     ///
     /// let dataset = Dataset::create(&path, &Schema::of::<f32>(&[2], Codec::Raw)?)?;
-    /// assert_eq!(dataset.append(&ndarray::array![[1.0, 2.0], [3.0, 4.0]])?, 0);
-    /// assert_eq!(dataset.append(&ndarray::array![[5.0, 6.0]])?, 2);
+    /// assert_eq!(dataset.append(&ndarray::array![[1f32, 2.0], [3.0, 4.0]])?, 0);
+    /// assert_eq!(dataset.append(&ndarray::array![[5f32, 6.0]])?, 2);
     /// dataset.sync()?;
     /// # Ok(())
     /// # }

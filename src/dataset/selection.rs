@@ -15,7 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// | `&[true, false, true]` | `a[[True, False, True]]` |
 ///
 /// Negative numbers count from the end. Slices are clipped to what is there, as Python clips them; an index of a list
-/// that names no record is an error, and so is a mask of another length.
+/// that names no record is an error, and so is a mask of another length. (Clippy takes the literal `2..-1` for a range by
+/// mistake empty; a [`Slice`] or a variable it does not.)
 ///
 /// ```
 /// use zrfs::dataset::{Selection, Slice};
