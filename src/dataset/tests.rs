@@ -149,6 +149,10 @@ fn what_is_refused_creates_nothing() {
     assert_eq!(kind(Dataset::open(&path)), ErrorKind::RecordSize);
     assert_eq!(kind(Dataset::write(&path, &array![[1u8]], Codec::Raw)), ErrorKind::Geometry);
     assert_eq!(contents(&path), before);
+    std::fs::write(path.join("schema.json"), of(&[]).to_json()).unwrap();
+    let before = contents(&path);
+    assert_eq!(kind(Dataset::write(&path, &many, Codec::Raw)), ErrorKind::Full);
+    assert_eq!(contents(&path), before);
 }
 
 #[test]
@@ -169,9 +173,10 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(dataset.append(&shape).unwrap_err().kind(), ErrorKind::Geometry);
     assert_eq!(contents(&path), before);
 
-    // Records of a store of bytes don't become numbers.
+    // Records of a store of bytes don't become numbers, and one by loaderx gets nothing of ours.
     let (_folder, path) = folder();
     Store::create(&path, Version::V1).unwrap().append(b"abcd", 4, Codec::Raw).unwrap();
+    std::fs::remove_dir_all(path.join(".zrfs")).unwrap();
     let before = contents(&path);
     assert_eq!(of(Dataset::write(&path, &array![1f32], Codec::Raw)).kind(), ErrorKind::Exists);
     for opened in [Dataset::open(&path), Dataset::open_read_only(&path)] {
