@@ -11,6 +11,7 @@ mod mount;
 mod output;
 mod progress;
 mod records;
+mod sample;
 mod show;
 mod signals;
 
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use zrfs::{Codec, Error};
+use zrfs::{Codec, Error, Mode};
 
 /// Packs millions of small training samples into one compressed record store and mounts it as files.
 #[derive(Parser)]
@@ -35,6 +36,7 @@ enum Command {
     Ls(LsArgs),
     Cat(CatArgs),
     Stats(StatsArgs),
+    Sample(SampleArgs),
     Delete(DeleteArgs),
     Compact(CompactArgs),
     Verify(VerifyArgs),
@@ -142,6 +144,65 @@ struct StatsArgs {
     /// As one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Print the indices that a training run draws, one step a line
+///
+/// Reads the number of records and nothing else. The same seed gives the same indices in every release; sequential and iid are those of
+/// loaderx 0.5.0. Ranks take the steps in turn: rank 1 of a world of 4 has steps 1, 5, 9, … of the whole.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  zrfs sample photos.zr
+  zrfs sample photos.zr --mode shuffle --seed 7
+  zrfs sample photos.zr --mode shuffle --rank 1 --world 4 --start 1000 --steps 10
+  zrfs sample photos.zr | zrfs cat photos.zr - > batch.bin")]
+struct SampleArgs {
+    /// The store
+    store: PathBuf,
+    /// The order of the indices
+    #[arg(long, value_enum, default_value = "iid")]
+    mode: ModeName,
+    /// Which stream of that mode
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    seed: u64,
+    /// Indices a step, up to 16777216
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    batch_size: u64,
+    /// The first step to print, counted by this rank from 0
+    #[arg(long, value_name = "STEP", default_value_t = 0)]
+    start: u64,
+    /// Steps to print
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    steps: u64,
+    /// Draw from the first N records only; all without
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    length: Option<u64>,
+    /// Which of the ranks that share the stream, from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rank: u64,
+    /// Number of ranks that share the stream
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    world: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ModeName {
+    /// One after another, round and round
+    Sequential,
+    /// Uniform, with replacement
+    Iid,
+    /// Every record once a pass, each pass in a new order
+    Shuffle,
+}
+
+impl From<ModeName> for Mode {
+    fn from(name: ModeName) -> Mode {
+        match name {
+            ModeName::Sequential => Mode::Sequential,
+            ModeName::Iid => Mode::Iid,
+            ModeName::Shuffle => Mode::Shuffle,
+        }
+    }
 }
 
 /// Delete records: all that are named, or none
@@ -311,6 +372,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Ls(args) => show::ls(&args.store, &args.records, args.json),
         Command::Cat(args) => show::cat(&args.store, &args.records),
+        Command::Sample(args) => sample::run(&args),
         Command::Stats(args) => show::stats(&args.store, args.json),
         Command::Delete(args) => change::delete(&args),
         Command::Compact(args) => change::compact(&args.store, args.accept),

@@ -123,7 +123,7 @@ impl Iid {
     }
 
     /// The kept state nearest to `draw` and not past it: the draws before it, and the generator there.
-    fn nearest(&self, draw: u128) -> (u128, Sfc64) {
+    pub(super) fn nearest(&self, draw: u128) -> (u128, Sfc64) {
         let last = usize::try_from(draw >> self.interval_bits).unwrap_or(usize::MAX);
         let kept = self.checkpoints.iter().enumerate().take(last.saturating_add(1)).rev();
         let found = kept.filter_map(|(i, checkpoint)| Some((i, *checkpoint.get()?))).next();

@@ -66,11 +66,11 @@ pub struct Sampler {
     options: SamplerOptions,
     /// The step that comes next, counted by this rank.
     step: u64,
-    draws: Draws,
+    pub(super) draws: Draws,
 }
 
 #[derive(Clone, Debug)]
-enum Draws {
+pub(super) enum Draws {
     Sequential,
     /// Stands at the first draw of the next step.
     Iid(Iid),

@@ -16,7 +16,7 @@ from support import (
     wait_until, zrfs,
 )
 
-COMMANDS = ["import", "mount", "umount", "stats", "cat", "ls", "demo"]
+COMMANDS = ["import", "mount", "umount", "stats", "sample", "cat", "ls", "demo"]
 
 
 def stats(store):
