@@ -65,7 +65,6 @@ impl Sfc64 {
 
 /// The upper half of the product.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "a product of two u64, shifted by 64, is a u64")]
 pub(super) fn multiply_high(x: u64, y: u64) -> u64 {
     ((u128::from(x) * u128::from(y)) >> 64) as u64
 }
