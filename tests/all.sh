@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 
 PACKAGES=(fuse3 openclipart-png rsync python3 python3-torchvision python3-venv coreutils findutils procps util-linux mount
-  diffutils tar gcc libc6-dev)
+  diffutils tar gcc g++ binutils libc6-dev)
 NUMPY=2.4.6
 LOADERX=0.5.0
 VENV=$root/target/peers-venv
@@ -169,6 +169,7 @@ run_step "cargo test --release" env ZRFS_CRASH_STATES="$scratch/states" cargo te
 run_step "example quickstart" cargo run --release --locked --quiet --example quickstart
 run_step "example endless_loader" cargo run --release --locked --quiet --example endless_loader
 run_step "example resume" cargo run --release --locked --quiet --example resume -- "$scratch/resume"
+run_step "loaderx's own tests on our library" bash tests/peers/engine_venv.sh "$NUMPY" "$LOADERX"
 run_step "loaderx and the states after a crash" "$VENV/bin/python" tests/peers/crash_states.py "$scratch/states"
 rm -rf "$scratch/states"
 run_step "cargo test, debug, pure-Rust codec, no FUSE" cargo test --locked --no-default-features --lib --tests

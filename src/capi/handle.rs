@@ -20,7 +20,7 @@ use crate::storage::open_regular;
 use crate::store::{Appender, Stats, Store};
 
 /// How long an opening or an append waits for who changes the store.
-const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(400) } else { Duration::from_secs(5) };
+const PATIENCE: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(5) };
 /// How long a store may have no header while another process creates it.
 const CREATION: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
