@@ -38,7 +38,6 @@
 #[cfg(not(all(target_os = "linux", target_endian = "little", target_pointer_width = "64")))]
 compile_error!("zrfs runs on 64-bit little-endian Linux: the format and the mappings need it");
 
-#[allow(unsafe_code, reason = "pointers from C")]
 pub mod capi;
 pub mod codec;
 pub mod dataset;

@@ -10,6 +10,8 @@
 //! Nothing here waits for a lock on the way of a read, so a forked child, whose other threads are gone, gathers on. What
 //! it inherited it may close and never change: its parent has the store's locks.
 
+#![allow(unsafe_code, reason = "pointers from C")]
+
 mod errors;
 mod handle;
 mod pointers;

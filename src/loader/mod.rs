@@ -1,6 +1,6 @@
 //! Endless batches of aligned streams, gathered ahead of who takes them. Knows indices, stores and schemas; no FUSE.
 //!
-//! Shared by the workers and the caller: the [`queue`], behind one mutex that is held to draw a step's indices and to
+//! Shared by the workers and the caller: the queue, behind one mutex that is held to draw a step's indices and to
 //! put a batch in its place, never while a record is read; the pool of buffers, behind another that is held for a push
 //! or a pop and never together with the first; the streams, which are only read. Step k is drawn by one worker, and
 //! handed out when all before it were: so the batches are the same whatever the number of workers.
