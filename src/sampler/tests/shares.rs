@@ -43,7 +43,7 @@ proptest! {
         sought.seek(step).unwrap();
         let state = sought.state();
         prop_assert_eq!(&take(&mut sought, 7), &ahead);
-        let state = super::super::SamplerState::from_json(state.to_json().as_bytes()).unwrap();
+        let state = crate::sampler::SamplerState::from_json(state.to_json().as_bytes()).unwrap();
         let mut restored = Sampler::restore(&state, length).unwrap();
         prop_assert_eq!(restored.options(), &options);
         prop_assert_eq!(take(&mut restored, 7), ahead);
