@@ -2,6 +2,7 @@
 //!
 //! Sfc64 can't jump. States of the generator are kept at intervals as it runs; a seek goes on from the nearest one.
 
+use std::fmt;
 use std::sync::Arc;
 
 use once_cell::race::OnceBox;
@@ -17,7 +18,7 @@ const INTERVAL_BITS: u32 = 20;
 pub(super) const MAX_BETWEEN: u64 = 1 << 32;
 
 /// A stream of draws below `length`, and where it stands.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Iid {
     length: u64,
     seed: u64,
@@ -28,6 +29,14 @@ pub(super) struct Iid {
     /// State i is that before draw i · interval. Clones share them. Setting one never waits: a forked child may draw on,
     /// whatever the parent's threads were doing.
     checkpoints: Arc<[OnceBox<Sfc64>]>,
+}
+
+/// Without the kept states: there are thousands.
+impl fmt::Debug for Iid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Iid { generator, drawn, .. } = self;
+        f.debug_struct("Iid").field("generator", generator).field("drawn", drawn).finish_non_exhaustive()
+    }
 }
 
 impl Iid {
@@ -63,7 +72,7 @@ impl Iid {
         }
     }
 
-    /// Passes over the next `draws`. Under a nanosecond each.
+    /// Passes over the next `draws`. About a nanosecond each.
     pub(super) fn skip(&mut self, draws: u64) {
         let mut left = draws;
         while left > 0 {
@@ -100,7 +109,7 @@ impl Iid {
         self.checkpoints.get(usize::try_from(draw >> self.interval_bits).ok()?)
     }
 
-    /// Goes to the place before draw `draw` (`None`: further than can be counted). Under a millisecond where the states are kept
+    /// Goes to the place before draw `draw` (`None`: further than can be counted). About a millisecond where the states are kept
     /// that far, else as drawing all those between.
     ///
     /// # Errors

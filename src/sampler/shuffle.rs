@@ -6,7 +6,9 @@ use super::sfc64::{Sfc64, low, multiply_high};
 
 /// Up to that many records, a pass is a table.
 const TABLE: u64 = 256;
-/// Rounds over the grid, in pairs: one moves rows, the next columns.
+/// Rounds over the grid, in pairs: one moves rows, the next columns. Six rounds leave places above each other related:
+/// 200,000 passes over 257 records show it, as the same number shows no more with seven. Each round made that some
+/// fifteen times weaker.
 const ROUND_PAIRS: usize = 5;
 /// Indices that are computed side by side: a round of one waits for its multiplications, those of others fill the time.
 const LANES: usize = 8;
@@ -33,8 +35,8 @@ impl Shuffle {
         Shuffle { length, seed, pass: 0, order: Order::new(length, seed, 0) }
     }
 
-    /// Fills `indices` from place `place` of pass `pass` on, over the ends of passes. A new pass takes some fifty
-    /// nanoseconds, up to 256 records a few for each.
+    /// Fills `indices` from place `place` of pass `pass` on, over the ends of passes. A new pass costs as
+    /// much as a few indices, up to 256 records as much as shuffling them.
     pub(super) fn draw(&mut self, pass: u128, place: u64, indices: &mut [u64]) {
         let (mut pass, mut place, mut rest) = (pass, place, indices);
         while !rest.is_empty() {

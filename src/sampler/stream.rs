@@ -80,7 +80,7 @@ pub(super) enum Draws {
 impl Sampler {
     /// A stream over the indices `0..length`, before its step 0.
     ///
-    /// Costs microseconds at most; in iid mode also a nanosecond for each draw of the ranks before this one.
+    /// Costs a few microseconds; in iid mode also a nanosecond for each draw of the ranks before this one.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for a length of 0, and in iid mode where the other ranks' draws in a step are more

@@ -3,7 +3,9 @@
 import itertools
 import math
 import os
+import pathlib
 import random
+import tempfile
 import time
 
 import numpy as np
@@ -82,10 +84,9 @@ class Sampling(Case):
     def setUpClass(cls):
         super().setUpClass()
         # One store for all: --length makes a shorter one of it. Its entries are a hole, since none is read.
-        probe = Case("setUp")
-        probe.setUp()
-        cls.addClassCleanup(probe.doCleanups)
-        cls.full = probe.dir / "full.zr"
+        folder = tempfile.TemporaryDirectory(prefix="zrfs-peer-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.full = pathlib.Path(folder.name) / "full.zr"
         cls.full.mkdir()
         (cls.full / "0.zr").write_bytes(b"")
         with open(cls.full / "meta.zr", "wb") as f:

@@ -5,7 +5,9 @@ mod orders;
 mod shares;
 mod statistics;
 
-use super::{Mode, Sampler, SamplerOptions};
+use super::iid::Iid;
+use super::stream::Draws;
+use super::{Mode, Sampler, SamplerOptions, SamplerState};
 
 const MODES: [Mode; 3] = [Mode::Sequential, Mode::Iid, Mode::Shuffle];
 
