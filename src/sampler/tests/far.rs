@@ -2,9 +2,6 @@
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::sampler::SamplerState;
-use crate::sampler::iid::Iid;
-use crate::sampler::stream::Draws;
 
 /// States this many draws apart, as a power of two: a seek then reaches draw 4096 · 4, not 2^32.
 const BITS: u32 = 2;
