@@ -1,0 +1,91 @@
+"""The side programs: what they are, how they are started, asked and ended."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+ZRFS = "zrfs"
+ZRFS_C = "zrfs through C"
+LOADERX = "loaderx"
+
+
+class Wrong(Exception):
+    """A side read other bytes than it should, or could not do what it was asked."""
+
+
+class Side:
+    """A side program: one command is one line, and so is its answer."""
+
+    def __init__(self, name, command):
+        self.name = name
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words):
+        try:
+            self.process.stdin.write("\t".join(str(word) for word in words) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise Wrong(f"{self.name}, {words[0]}: it ended") from None
+        status, *numbers = self.process.stdout.readline().rstrip("\n").split("\t")
+        if status != "ok":
+            raise Wrong(f"{self.name}, {words[0]}: {' '.join(numbers) or 'it ended'}")
+        return [int(number) for number in numbers if number]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # It ends at the end of its input.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Programs:
+    """How each side program is started."""
+
+    def __init__(self, side, library, folder):
+        python = [sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "serve.py")]
+        self.commands = {
+            ZRFS: [side, "serve"],
+            ZRFS_C: [*python, "zrfs", loaderx_on(library, folder)],
+            LOADERX: [*python, "loaderx"],
+        }
+
+    @contextlib.contextmanager
+    def start(self, *names):
+        """Side programs, by name, for as long as the context lasts."""
+        with contextlib.ExitStack() as stack:
+            yield {name: stack.enter_context(Side(name, self.commands[name])) for name in names}
+
+
+def loaderx_on(library, folder):
+    """A folder to import loaderx from: the installed one, with our library in place of both of its own."""
+    installed = os.path.dirname(importlib.util.find_spec("loaderx").origin)
+    parent = os.path.join(folder, "loaderx-on-zrfs")
+    package = os.path.join(parent, "loaderx")
+    shutil.copytree(installed, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("libzrecord.so", "libsampler.so"):
+        if not os.path.exists(os.path.join(installed, "lib", name)):
+            raise Wrong(f"the installed loaderx has no {name}: is it version 0.5.0?")
+        shutil.copy(library, os.path.join(package, "lib", name))
+    return parent
+
+
+def in_turn(sides, round_number):
+    """The sides in the order of this round: each round begins with another one."""
+    sides = list(sides)
+    first = round_number % len(sides)
+    return sides[first:] + sides[:first]
+
+
+def expect(what, got, wanted):
+    if list(got) != list(wanted):
+        raise Wrong(f"{what}: what was read differs from its source")
