@@ -172,6 +172,9 @@ run_step "example resume" cargo run --release --locked --quiet --example resume 
 run_step "loaderx's own tests on our library" bash tests/peers/engine_venv.sh "$NUMPY" "$LOADERX"
 run_step "loaderx and the states after a crash" "$VENV/bin/python" tests/peers/crash_states.py "$scratch/states"
 rm -rf "$scratch/states"
+# Slow only where it hangs.
+run_step "benchmark beside loaderx, smoke" env LOADERX_PYTHON="$VENV/bin/python" timeout --foreground -k 30 900 \
+  cargo bench --locked --bench beside_loaderx -- --smoke --dir "$TMPDIR"
 run_step "cargo test, debug, pure-Rust codec, no FUSE" cargo test --locked --no-default-features --lib --tests
 run_step "cargo test, debug, library" cargo test --locked --lib
 
