@@ -5,6 +5,7 @@ import time
 from typing import NamedTuple
 
 import numpy as np
+
 from data import BATCH, KIB, MIB, batches, checksum, source, stored
 from results import say
 from sides import LOADERX, ZRFS, ZRFS_C, Wrong, expect, in_turn

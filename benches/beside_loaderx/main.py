@@ -18,11 +18,12 @@ import sys
 import tempfile
 from importlib.metadata import version
 
+import numpy as np
+
 import append
 import gather
 import loader
 import mounted
-import numpy as np
 import sampler
 from data import MIB
 from results import Results

@@ -7,6 +7,7 @@ import subprocess
 from typing import NamedTuple
 
 import numpy as np
+
 from data import KIB, MIB, checksums, source
 from results import say
 from sides import ZRFS, Wrong, in_turn

@@ -1,6 +1,7 @@
 """Samplers: endless batches of indices."""
 
 import numpy as np
+
 from data import BATCH
 from results import say
 from sides import LOADERX, ZRFS, ZRFS_C, Wrong, expect, in_turn

@@ -13,6 +13,7 @@ import time
 from itertools import islice, repeat
 
 import numpy as np
+
 from data import BATCH, batches, checksum
 
 ENGINE, *FOLDER = sys.argv[1:]
