@@ -9,15 +9,9 @@ use super::batch::{Batch, Streams};
 use super::buffers::Pool;
 use super::queue::Queue;
 use super::stream::Stream;
-use super::worker::Work;
+use super::worker::{Transform, TransformError, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{Sampler, SamplerOptions, SamplerState};
-
-/// What a transform may fail with: `?` turns any error into it, and so does `.into()` a text.
-pub type TransformError = Box<dyn std::error::Error + Send + Sync>;
-
-/// What is done with each batch, by the worker that made it.
-pub(super) type Transform<T> = dyn Fn(Batch) -> std::result::Result<T, TransformError> + Send + Sync;
 
 /// Workers and batches ahead where nothing is said: loaderx's, but no more workers than cores.
 const WORKERS: usize = 4;

@@ -39,8 +39,9 @@ mod tests;
 mod worker;
 
 pub use batch::Batch;
-pub use builder::{LoaderBuilder, TransformError};
+pub use builder::LoaderBuilder;
 pub use stream::Stream;
+pub use worker::TransformError;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -6,10 +6,15 @@ use std::sync::Arc;
 
 use super::batch::{Batch, Streams};
 use super::buffers::Pool;
-use super::builder::Transform;
 use super::queue::{Delivery, Queue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::stay_on_this_thread;
+
+/// What a transform may fail with: `?` turns any error into it, and so does `.into()` a text.
+pub type TransformError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is done with each batch, by the worker that made it.
+pub(super) type Transform<T> = dyn Fn(Batch) -> std::result::Result<T, TransformError> + Send + Sync;
 
 /// What all workers of a loader have.
 pub(super) struct Work<T> {
