@@ -9,6 +9,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use super::pack::{Batch, Shard};
+use super::place::Place;
 use super::sync::{Durability, Pending, Writer, sync};
 use super::{Store, chunks, shards};
 use crate::codec::Codec;
@@ -131,10 +132,10 @@ impl Store {
 
     /// An append at a frontier that lies too early would overwrite live records.
     fn check_no_record_behind_frontier(&self, header: &Header) -> Result<()> {
-        let frontier = (header.tail_chunk, u64::from(header.tail_offset));
+        let frontier = Place::frontier(header);
         for index in 0..header.length {
             let Some(loc) = RecordLoc::decode(self.meta.entry(index)?, header.version) else { continue };
-            if (loc.chunk_id, loc.end()) > frontier {
+            if Place::end_of(&loc) > frontier {
                 return Err(Error::new(
                     ErrorKind::Damaged,
                     format!(

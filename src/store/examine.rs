@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::history::{History, place};
+use super::history::History;
+use super::place::Place;
 use super::sidecars::Sums;
 use super::state::State;
 use super::verify::BadRecord;
@@ -249,7 +250,7 @@ impl Examiner<'_> {
             if is_one_flipped_bit(row.sum, sum, bytes.len() as u64) {
                 return bad("one bit of its bytes has flipped: the checksum differs", None);
             }
-            let doubtful = row.doubtful || self.history.doubt_from.is_some_and(|from| place(loc) >= from);
+            let doubtful = row.doubtful || self.history.doubt_from.is_some_and(|from| Place::of(loc) >= from);
             return match (doubtful, decodes) {
                 (true, true) => Ok(Finding::Doubtful),
                 (true, false) => bad(UNDECODABLE, None),
@@ -261,8 +262,8 @@ impl Examiner<'_> {
         let known = &self.history.known;
         let may_be_foreign = !known.doubled.contains(words)
             && (known.moved.contains(words)
-                || place(loc) >= self.history.frontier
-                || self.history.doubt_from.is_some_and(|from| place(loc) >= from));
+                || Place::of(loc) >= self.history.frontier
+                || self.history.doubt_from.is_some_and(|from| Place::of(loc) >= from));
         if !may_be_foreign
             && self.state.overlaid(wanted.index).is_none()
             && let Some(mend) = self.under_row(Slot::Row(*row))
@@ -303,7 +304,7 @@ impl Examiner<'_> {
     }
 
     fn out_of_bounds(&self, loc: &RecordLoc) -> Option<String> {
-        if (loc.chunk_id, loc.end()) > (self.header.tail_chunk, self.header.tail_offset.into()) {
+        if Place::end_of(loc) > Place::frontier(&self.header) {
             return Some("it lies behind the frontier".to_owned());
         }
         let chunk = self.state.chunks.get(self.store.dir.as_ref(), loc.chunk_id);

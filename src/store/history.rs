@@ -8,17 +8,12 @@
 use std::collections::HashSet;
 
 use super::layout::{Layout, Placed};
+use super::place::Place;
 use super::sidecars::Sums;
 use super::state::State;
 use super::{Store, resize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{HEADER_BYTES, Header, RecordLoc, Row, Slot, Version, checksum};
-
-/// Rows that are read at a time.
-const BLOCK: u32 = 1 << 14;
-
-/// A chunk and an offset in it.
-pub(super) type Place = (u16, u64);
 
 #[derive(Default)]
 pub(super) struct History {
@@ -75,7 +70,7 @@ impl History {
             .differing
             .iter()
             .filter(|[words, row]| differing_bits(*words, *row) > 1 && !known.doubled.contains(words))
-            .filter_map(|[words, _]| Some((*words, place(&RecordLoc::decode(*words, header.version)?))))
+            .filter_map(|[words, _]| Some((*words, Place::of(&RecordLoc::decode(*words, header.version)?))))
             .collect();
         let mut history = History { damaged_rows: glance.damaged_rows, known, ..History::default() };
         // A compaction of ours that was cut off leaves entries that their rows do not know yet.
@@ -85,7 +80,7 @@ impl History {
         }
         let left: Vec<Header> =
             sums.header.left.iter().flatten().filter_map(|bytes| Header::parse(bytes).ok()).collect();
-        history.frontier = left.iter().map(frontier).max().unwrap_or_default();
+        history.frontier = left.iter().map(Place::frontier).max().unwrap_or_default();
         // A delete names places that rows know, an append such as lie behind them. Any other came by a compaction, which
         // wrote over what lay there.
         let slid = rewritten
@@ -97,7 +92,7 @@ impl History {
             // loaderx refuses these, so nobody else has changed anything: all that differs is damage.
             history.known = Known::default();
             (history.foreign, history.doubt_from) = (None, None);
-            history.frontier = (u16::MAX, u64::MAX);
+            history.frontier = Place { chunk: u16::MAX, offset: u64::MAX };
         }
         if header.version == Version::V1
             && left.contains(header)
@@ -166,28 +161,20 @@ pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<
             .with_help("`zrfs repair` puts it right; until then nothing is written"));
     }
     if let Some(from) = history.doubt_from {
-        let known = header.length.min(sums.rows()?);
-        let mut first = 0;
-        while first < known {
-            let end = known.min(first.saturating_add(BLOCK));
+        for block in sums.blocks(header.length)? {
             let mut doubtful = Vec::new();
-            for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
-                if let Slot::Row(row) = Row::parse(&row)
-                    && RecordLoc::decode(row.loc, header.version).is_some_and(|loc| place(&loc) >= from)
+            for (index, slot) in block? {
+                if let Slot::Row(row) = slot
+                    && RecordLoc::decode(row.loc, header.version).is_some_and(|loc| Place::of(&loc) >= from)
                 {
                     doubtful.push((index, Row { doubtful: true, ..row }.to_bytes()));
                 }
             }
             sums.write_rows(&doubtful)?;
-            first = end;
         }
         sums.sync()?;
     }
     sums.accept(header)
-}
-
-pub(super) fn place(loc: &RecordLoc) -> Place {
-    (loc.chunk_id, loc.offset.into())
 }
 
 /// Where the records at the end of what zrfs wrote are not what it wrote: the first place of those. Another program may
@@ -209,33 +196,29 @@ fn replaced_end(
         if is_there(store, state, &row, header.version, &mut bytes)? {
             break;
         }
-        from = Some(place(&loc));
+        from = Some(Place::of(&loc));
     }
     Ok(from)
 }
 
 fn glance(store: &Store, state: &State, there: u32, sums: &Sums) -> Result<Glance> {
     let mut glance = Glance::default();
-    let known = there.min(sums.rows()?);
-    let mut first = 0;
-    while first < known {
-        let end = known.min(first.saturating_add(BLOCK));
-        for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
+    for block in sums.blocks(there)? {
+        for (index, slot) in block? {
             let words = store.words(state, index)?;
-            match Row::parse(&row) {
+            match slot {
                 Slot::Row(row) if row.loc != words && state.overlaid(index).is_none() => {
                     glance.differing.push([words, row.loc]);
                 }
                 Slot::Damaged => glance.damaged_rows += 1,
                 Slot::Row(row) => {
                     if let Some(loc) = RecordLoc::decode(row.loc, Version::V2) {
-                        glance.end = glance.end.max((loc.chunk_id, loc.end()));
+                        glance.end = glance.end.max(Place::end_of(&loc));
                     }
                 }
                 Slot::Empty => {}
             }
         }
-        first = end;
     }
     Ok(glance)
 }
@@ -260,12 +243,9 @@ fn known(
 ) -> Result<Known> {
     let mut known = Known::default();
     let entries: HashSet<[u64; 2]> = glance.differing.iter().map(|[words, _]| *words).collect();
-    let rows = if entries.is_empty() { 0 } else { sums.rows()? };
-    let mut first = 0;
-    while first < rows {
-        let end = rows.min(first.saturating_add(BLOCK));
-        for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
-            let Slot::Row(row) = Row::parse(&row) else { continue };
+    for block in sums.blocks(if entries.is_empty() { 0 } else { u32::MAX })? {
+        for (index, slot) in block? {
+            let Slot::Row(row) = slot else { continue };
             if !entries.contains(&row.loc) {
                 continue;
             }
@@ -276,7 +256,6 @@ fn known(
                 known.doubled.insert(row.loc)
             };
         }
-        first = end;
     }
     Ok(known)
 }
@@ -291,18 +270,14 @@ fn is_flipped(header: &Header, left: &Header) -> bool {
     (number(header.to_bytes()) ^ number(left.to_bytes())).count_ones() == 1
 }
 
-fn frontier(header: &Header) -> Place {
-    (header.tail_chunk, header.tail_offset.into())
-}
-
 /// Whether there are fewer records and no more bytes: the last records are gone, or the header is wrong.
 fn is_shorter(header: &Header, left: &Header) -> bool {
-    header.length < left.length && frontier(header) <= frontier(left)
+    header.length < left.length && Place::frontier(header) <= Place::frontier(left)
 }
 
 /// Whether the frontier lies before records that are where zrfs wrote them. No program leaves it there.
 fn is_before_records(header: &Header, left: &Header, glance: &Glance) -> bool {
-    header.length == left.length && frontier(header) < glance.end
+    header.length == left.length && Place::frontier(header) < glance.end
 }
 
 /// What shows that a header was not written by another program.

@@ -15,6 +15,7 @@ mod layout;
 mod locks;
 mod meta;
 mod pack;
+mod place;
 mod read;
 mod recover;
 mod repair;

@@ -14,9 +14,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{HEADER_BYTES, Header, Journal, Partner, Partners, RecordLoc, Row, Slot, Work, checksum};
 use crate::storage::{Access, Directory};
 
-/// Rows that are read at a time.
-const BLOCK: u32 = 1 << 14;
-
 /// What the journal of a marked store comes to.
 enum Verdict {
     /// The table is right as it is; what that means for the step.
@@ -105,14 +102,11 @@ impl Store {
     /// Makes checksums follow records that a compaction has moved before it could write so: those whose bytes they fit.
     fn follow_moves(&self, header: &Header, sums: &Sums) -> Result<()> {
         let state = self.state();
-        let known = header.length.min(sums.rows()?);
-        let mut first = 0;
-        while first < known {
-            let end = known.min(first.saturating_add(BLOCK));
+        for block in sums.blocks(header.length)? {
             let mut changed = Vec::new();
-            for (index, row) in (first..end).zip(sums.read_rows(first..end)?) {
+            for (index, slot) in block? {
                 let words = self.meta.entry(index)?;
-                let Slot::Row(row) = Row::parse(&row) else { continue };
+                let Slot::Row(row) = slot else { continue };
                 let loc = RecordLoc::decode(words, header.version);
                 let Some(loc) = loc.filter(|loc| row.loc != words && row.has_shape_of(loc)) else { continue };
                 let mut bytes = Vec::new();
@@ -123,7 +117,6 @@ impl Store {
                 }
             }
             sums.write_rows(&changed)?;
-            first = end;
         }
         sums.sync()
     }

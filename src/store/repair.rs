@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::delete::{Move, delete_held, is_set};
 use super::locks::Alone;
+use super::place::Place;
 use super::sidecars::{self, Sidecars, Sums};
 use super::verify::{BadRecord, Diagnosis, Progress};
 use super::{Store, chunks, history, meta, open_folder};
@@ -176,23 +177,21 @@ impl Store {
     /// `header` with a frontier that lies behind every record that is there, and within its chunk.
     fn reaching_frontier(&self, header: &Header) -> Result<Header> {
         let state = self.state();
-        let mut end = (0, 0);
+        let mut end = Place::default();
         for index in 0..header.length.min(self.meta.entries_there()?) {
             let Some(loc) = RecordLoc::decode(self.words(&state, index)?, header.version) else { continue };
             let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
             match chunk.and_then(|chunk| chunk.reaches(loc.end())) {
-                Ok(()) => end = end.max((loc.chunk_id, loc.end())),
+                Ok(()) => end = end.max(Place::end_of(&loc)),
                 Err(e) if e.kind() == ErrorKind::Damaged => {}
                 // A chunk that may not be opened says nothing.
                 Err(e) => return Err(e),
             }
         }
-        let frontier = (header.tail_chunk, u64::from(header.tail_offset));
-        if frontier >= end && self.frontier_in_chunk(header).is_ok() {
+        if Place::frontier(header) >= end && self.frontier_in_chunk(header).is_ok() {
             return Ok(*header);
         }
-        let tail_offset = u32::try_from(end.1).unwrap_or(u32::MAX);
-        Ok(Header { tail_chunk: end.0, tail_offset, ..*header })
+        Ok(end.as_frontier_of(*header))
     }
 
     /// Opens the store at `path` for reading, whatever its header says; with it what is wrong with the header.
@@ -266,7 +265,7 @@ impl Store {
 
     /// The header that goes with the entries up to the last one that is not empty; `None` where all are.
     fn header_of_table(&self) -> Result<Option<Header>> {
-        let (mut length, mut end, mut version) = (0, (0, 0), Version::V1);
+        let (mut length, mut end, mut version) = (0, Place::default(), Version::V1);
         let there = self.meta.entries_there()?.min(crate::format::MAX_RECORDS);
         for index in 0..there {
             let words = self.meta.entry(index)?;
@@ -274,11 +273,10 @@ impl Store {
             if RecordLoc::decode(words, Version::V1).is_none() {
                 version = Version::V2;
             }
-            end = end.max((loc.chunk_id, loc.end()));
+            end = end.max(Place::end_of(&loc));
             length = index + 1;
         }
-        let tail_offset = u32::try_from(end.1).unwrap_or(u32::MAX);
-        Ok((length > 0).then_some(Header { version, tail_chunk: end.0, tail_offset, length }))
+        Ok((length > 0).then(|| end.as_frontier_of(Header { length, ..Header::empty(version) })))
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) const SPARE: u64 = 64 << 10;
 /// Room for the paths of aligned stores, in bytes.
 const PATHS: u64 = 4 << 10;
 const BLOCK: u64 = 4 << 10;
+/// Rows that are looked at together.
+const ROWS_A_BLOCK: u32 = 1 << 14;
 /// Times of two files that zrfs wrote together are closer than this, in nanoseconds.
 const TOGETHER: u64 = 2_000_000_000;
 
@@ -241,6 +243,16 @@ impl Sums {
     /// The bytes of rows, by ascending index; zeros where none was written.
     pub(super) fn read_rows(&self, indices: impl Iterator<Item = u32>) -> Result<Vec<[u8; ROW_BYTES]>> {
         rows::read_scattered(self.file.as_ref(), row_at(0), indices).map_err(|e| self.io("read", e))
+    }
+
+    /// The rows of the first `most` records, as far as the file has room for them, block by block with their indices.
+    pub(super) fn blocks(&self, most: u32) -> Result<impl Iterator<Item = Result<Vec<(u32, Slot)>>>> {
+        let known = most.min(self.rows()?);
+        Ok((0..known).step_by(ROWS_A_BLOCK as usize).map(move |first| {
+            let indices = first..known.min(first.saturating_add(ROWS_A_BLOCK));
+            let rows = self.read_rows(indices.clone())?;
+            Ok(indices.zip(rows.iter().map(Row::parse)).collect())
+        }))
     }
 
     /// The row of one record.

@@ -9,19 +9,19 @@
 //! before anything is written over, the last reader of the old places is done (see `state`).
 
 mod moving;
-mod place;
 mod spare;
 
 use std::ops::ControlFlow;
 
 use super::layout::{Layout, Placed};
 use super::locks::Alone;
+use super::place::Place;
 use super::sidecars::Sums;
 use super::state::Overlay;
 use super::{Progress, Store, history};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, Journal, MAX_CHUNKS, RecordLoc, Work};
-use place::{Moving, Place};
+use moving::Moving;
 use spare::is_full;
 
 // In unit tests they are small, so that a small store meets every case.
@@ -135,7 +135,7 @@ impl<'a, 'b> Compactor<'a, 'b> {
         if let Some(index) = layout.damaged.first() {
             return refused(format!("the entry of record {index} is damaged"));
         }
-        let frontier = Place { chunk: header.tail_chunk, offset: header.tail_offset.into() };
+        let frontier = Place::frontier(&header);
         for (id, places) in layout.chunks() {
             let len = state.chunks.get(store.dir.as_ref(), id)?.current_len()?;
             let mut end = 0;
@@ -387,13 +387,13 @@ impl<'a, 'b> Compactor<'a, 'b> {
             *end = 1;
         }
         let ends: Vec<_> = (0..MAX_CHUNKS).zip(ends).take(last + 1).collect();
-        let frontier = ends.last().map_or((0, 0), |&(id, end)| (id, end));
-        Ok((ends, Place { chunk: frontier.0, offset: frontier.1 }))
+        let frontier = ends.last().map(|&(chunk, offset)| Place { chunk, offset }).unwrap_or_default();
+        Ok((ends, frontier))
     }
 
     /// Brings empty records that lie behind the new frontier before it.
     fn place_empty_records(&self, new: &Header) -> Result<()> {
-        let frontier = Place { chunk: new.tail_chunk, offset: new.tail_offset.into() };
+        let frontier = Place::frontier(new);
         let mut entries = Overlay::new();
         for i in 0..self.layout.len() {
             let Some(Placed { index, loc }) = self.record(i)? else { continue };

@@ -4,12 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Compactor;
-use super::place::Moving;
 use super::spare::is_full;
 use crate::error::Result;
-use crate::format::{Row, Slot};
+use crate::format::{RecordLoc, Row, Slot};
 use crate::store::resize;
 use crate::store::state::Overlay;
+
+/// A record on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Moving {
+    pub(super) index: u32,
+    pub(super) from: RecordLoc,
+    pub(super) to: RecordLoc,
+}
 
 /// Bytes that are copied at a time.
 const PIECE: u64 = if cfg!(test) { 1 << 10 } else { 4 << 20 };

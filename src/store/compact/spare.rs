@@ -3,16 +3,17 @@
 use std::collections::HashSet;
 
 use super::Compactor;
-use super::place::{Moving, Place};
+use super::moving::Moving;
 use crate::error::{Error, Result};
 use crate::format::MAX_CHUNKS;
 use crate::store::layout::Placed;
+use crate::store::place::Place;
 use crate::store::sidecars::SPARE;
 
 impl Compactor<'_, '_> {
     /// Takes disk behind the frontier: as much as is wanted, or less on a full disk.
     pub(super) fn find_spare(&mut self, wanted: u64, largest: u64) -> Result<(Place, u64)> {
-        let frontier = Place { chunk: self.header.tail_chunk, offset: self.header.tail_offset.into() };
+        let frontier = Place::frontier(&self.header);
         let mut sizes: Vec<u64> = (0..5).map(|i| (wanted >> (2 * i)).max(largest).max(1)).collect();
         sizes.dedup();
         for &size in &sizes {

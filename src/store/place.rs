@@ -1,9 +1,9 @@
-//! Places, and records that go from one to another.
+//! Places in the chunks, in the order of their bytes.
 
-use crate::format::{MAX_CHUNK_BYTES, RecordLoc};
+use crate::format::{Header, MAX_CHUNK_BYTES, RecordLoc};
 
 /// A place in the chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) chunk: u16,
     pub(super) offset: u64,
@@ -12,6 +12,23 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn of(loc: &RecordLoc) -> Place {
         Place { chunk: loc.chunk_id, offset: u64::from(loc.offset) }
+    }
+
+    /// Where an append would go on.
+    pub(super) fn frontier(header: &Header) -> Place {
+        Place { chunk: header.tail_chunk, offset: u64::from(header.tail_offset) }
+    }
+
+    /// `header` with its frontier here.
+    pub(super) fn as_frontier_of(self, header: Header) -> Header {
+        // An end lies below the largest chunk, whose offsets fit.
+        let tail_offset = u32::try_from(self.offset).unwrap_or(u32::MAX);
+        Header { tail_chunk: self.chunk, tail_offset, ..header }
+    }
+
+    /// Just past a record.
+    pub(super) fn end_of(loc: &RecordLoc) -> Place {
+        Place { chunk: loc.chunk_id, offset: loc.end() }
     }
 
     /// Where a record of `len` bytes goes that comes next here.
@@ -28,12 +45,4 @@ impl Place {
         // Places lie below the largest chunk, whose offsets fit.
         RecordLoc { offset: u32::try_from(self.offset).unwrap_or(u32::MAX), chunk_id: self.chunk, ..*loc }
     }
-}
-
-/// A record on its way.
-#[derive(Clone, Copy)]
-pub(super) struct Moving {
-    pub(super) index: u32,
-    pub(super) from: RecordLoc,
-    pub(super) to: RecordLoc,
 }
