@@ -16,12 +16,9 @@ pub struct Indices {
 impl Indices {
     fn new(length: u64, batch_size: u64, mode: u8, seed: u64) -> Result<Indices> {
         let wrong = |text| Error::new(ErrorKind::Geometry, text);
-        if length == 0 || batch_size == 0 {
-            return Err(wrong(format!("no stream has batches of {batch_size} out of {length} records")));
-        }
         let mode = Mode::from_number(mode).ok_or_else(|| wrong(format!("no mode has the number {mode}")))?;
         let batch_size = usize::try_from(batch_size)
-            .map_err(|_| wrong(format!("a batch of {batch_size} records does not fit in memory")))?;
+            .map_err(|_| wrong(format!("a batch of {batch_size} indices does not fit in memory")))?;
         let options = SamplerOptions { mode, seed, batch_size, ..SamplerOptions::default() };
         Ok(Indices { sampler: Sampler::new(length, &options)?, batch_size, spare: Vec::new() })
     }
