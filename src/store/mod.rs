@@ -132,7 +132,12 @@ impl Store {
                 Err(e) if e.kind() == ErrorKind::NotAStore && Instant::now() < give_up => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                opened => return opened,
+                Err(e) => return Err(e),
+                Ok(store) => {
+                    // Where nothing was synced yet, its files may be missing after a power cut, too.
+                    store.writer().dirty.folder |= store.is_empty();
+                    return Ok(store);
+                }
             }
         }
     }
