@@ -2,6 +2,7 @@
 //! Kill it, start it again with the same folder: its steps are those of a run that was never killed.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use ndarray::Array1;
@@ -13,16 +14,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = PathBuf::from(std::env::args_os().nth(1).ok_or("say in which folder to work")?);
     fs::create_dir_all(&folder)?;
     let (store, checkpoint) = (folder.join("train.zr"), folder.join("checkpoint.json"));
-    if !checkpoint.exists() {
+    // Only where there is none: one that can't be read is no reason to begin again.
+    let saved = match fs::read(&checkpoint) {
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        saved => Some(saved.map_err(|e| format!("{}: {e}", checkpoint.display()))?),
+    };
+    if saved.is_none() {
         // Killed in here it begins anew: a store without a checkpoint is not known to be whole.
         let _ = fs::remove_dir_all(&store);
         Dataset::write(&store, &Array1::from_iter(0..100_000i64), Codec::default())?;
     }
 
     let loader = Loader::builder().stream("data", Dataset::open_read_only(&store)?);
-    let mut loader = match fs::read(&checkpoint) {
-        Ok(saved) => loader.resume(SamplerState::from_json(&saved)?),
-        Err(_) => loader.sampler(SamplerOptions { mode: Mode::Shuffle, ..Default::default() }),
+    let mut loader = match saved {
+        Some(saved) => {
+            let state = SamplerState::from_json(&saved);
+            loader.resume(state.map_err(|e| format!("{}: {e}", checkpoint.display()))?)
+        }
+        None => loader.sampler(SamplerOptions { mode: Mode::Shuffle, ..Default::default() }),
     }
     .build()?;
     println!("from step {}", loader.state().step);

@@ -1,7 +1,8 @@
 /*
  * zrfs.h - the C interface of zrfs: record stores (Zrecord, the format of loaderx 0.5.0) and index streams.
  *
- * C99 and later, C++. Link with -lzrfs. The functions zr_open to zr_stats and cinit to cdeinit have the names, signatures
+ * C99 and later, C++. Link with -lzrfs; where the library is in no folder that the system searches, with -L and
+ * -Wl,-rpath, too. The functions zr_open to zr_stats and cinit to cdeinit have the names, signatures
  * and codes of loaderx 0.5.0's libraries: libzrfs.so may stand for its libzrecord.so and for its libsampler.so.
  *
  *     #include <stdio.h>
@@ -133,7 +134,7 @@ const char *zr_last_error(void);
  * another process that is changing the store.
  *
  * Returns NULL where it fails: ZR_EFORMAT for what is no store, a file, say, and for a damaged header; ZR_EIO where the
- * system refuses, or the store is still being changed.
+ * system refuses, or the store is still being changed; ZR_EGEOMETRY for an empty path.
  */
 Zrecord *zr_open(const char *path_ptr, size_t path_len, int32_t *code);
 
@@ -265,7 +266,7 @@ void zr_stats(Zrecord *zr, uint32_t *records, uint64_t *live_bytes, uint64_t *ch
  * mode         ZR_MODE_SEQUENTIAL, ZR_MODE_IID or ZR_MODE_SHUFFLE
  * seed         what random modes depend on
  *
- * Returns NULL for a length or batch size of 0, an unknown mode, and where there is no memory.
+ * Returns NULL for a length or batch size of 0, a batch size over 2^32, an unknown mode, and where there is no memory.
  */
 Sampler *cinit(uint64_t length, uint64_t batch_size, uint8_t mode, uint64_t seed);
 
@@ -273,7 +274,7 @@ Sampler *cinit(uint64_t length, uint64_t batch_size, uint8_t mode, uint64_t seed
  * Writes the next batch.
  *
  * indices_ptr, indices_len   where it goes. At most indices_len indices are written, and never more than batch_size; the
- *                            stream goes on by batch_size in any case
+ *                            stream goes on by batch_size in any case, which is drawn whole: about 1 ns an index
  *
  * Where it fails (a NULL pointer, say), nothing is written, the stream stays where it is, and zr_last_error() tells.
  */

@@ -44,7 +44,7 @@ pub enum ErrorKind {
     Worker,
 }
 
-/// An error: kind, text, and the operating system's error where there was one.
+/// An error: kind, text, and its source where there was one: the operating system's error, or a transform's.
 ///
 /// Its display is one line: what failed and where, the system's reason, then what to do.
 pub struct Error(Box<Inner>);
@@ -53,7 +53,7 @@ struct Inner {
     kind: ErrorKind,
     text: String,
     help: Option<String>,
-    source: Option<io::Error>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// A sync has failed: what the system has dropped is not known.
     of_sync: bool,
 }
@@ -71,6 +71,21 @@ impl Error {
             io::ErrorKind::AlreadyExists => ErrorKind::Exists,
             _ => ErrorKind::Io,
         };
+        Error(Box::new(Inner {
+            kind,
+            text: text.into(),
+            help: None,
+            source: Some(Box::new(source)),
+            of_sync: false,
+        }))
+    }
+
+    /// An error of the caller's own code; `text` says during what.
+    pub(crate) fn of_caller(
+        kind: ErrorKind,
+        text: impl Into<String>,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    ) -> Error {
         Error(Box::new(Inner { kind, text: text.into(), help: None, source: Some(source), of_sync: false }))
     }
 
@@ -115,7 +130,7 @@ impl Error {
 
     /// The operating system's error number, where it was the cause.
     pub fn raw_os_error(&self) -> Option<i32> {
-        self.0.source.as_ref().and_then(io::Error::raw_os_error)
+        self.0.source.as_ref()?.downcast_ref::<io::Error>()?.raw_os_error()
     }
 }
 
@@ -140,6 +155,6 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|e| e as &(dyn std::error::Error + 'static))
+        Some(self.0.source.as_deref()?)
     }
 }

@@ -5,6 +5,9 @@ use super::pointers::{array_mut, opaque_mut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sampler::{Mode, Sampler, SamplerOptions};
 
+/// Most indices of a batch: 32 GiB of them.
+const MOST: usize = 1 << 32;
+
 /// An endless stream of indices. To C it is opaque.
 pub struct Indices {
     sampler: Sampler,
@@ -17,8 +20,9 @@ impl Indices {
     fn new(length: u64, batch_size: u64, mode: u8, seed: u64) -> Result<Indices> {
         let wrong = |text| Error::new(ErrorKind::Geometry, text);
         let mode = Mode::from_number(mode).ok_or_else(|| wrong(format!("no mode has the number {mode}")))?;
-        let batch_size = usize::try_from(batch_size)
-            .map_err(|_| wrong(format!("a batch of {batch_size} indices does not fit in memory")))?;
+        let batch_size = usize::try_from(batch_size).ok().filter(|&size| size <= MOST).ok_or_else(|| {
+            wrong(format!("a batch of {batch_size} indices is more than the {MOST} of one"))
+        })?;
         let options = SamplerOptions { mode, seed, batch_size, ..SamplerOptions::default() };
         Ok(Indices { sampler: Sampler::new(length, &options)?, batch_size, spare: Vec::new() })
     }
@@ -41,7 +45,8 @@ impl Indices {
 }
 
 /// Starts a stream of indices below `length`: `mode` 0 is sequential, 1 uniform with replacement, the same numbers as
-/// loaderx 0.5.0's for each seed, 2 shuffled (not in loaderx). NULL for a length or batch size of 0, and an unknown mode.
+/// loaderx 0.5.0's for each seed, 2 shuffled (not in loaderx). NULL for a length or batch size of 0, for a batch
+/// size over 2^32, and an unknown mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn cinit(length: u64, batch_size: u64, mode: u8, seed: u64) -> *mut Indices {
     guard(
@@ -50,8 +55,8 @@ pub extern "C" fn cinit(length: u64, batch_size: u64, mode: u8, seed: u64) -> *m
     )
 }
 
-/// Writes the next batch to `indices_ptr`: at most `indices_len` indices, and the stream goes on by a whole batch. Where it
-/// fails, nothing is written, and `zr_last_error` says why.
+/// Writes the next batch to `indices_ptr`: at most `indices_len` indices, and the stream goes on by a whole batch, which is
+/// drawn in any case. Where it fails, nothing is written, and `zr_last_error` says why.
 ///
 /// # Safety
 /// `s` is NULL or comes from [`cinit`] and was not given to [`cdeinit`]; no other thread uses it during the call. Where

@@ -20,6 +20,10 @@ impl Dtype {
         let mut chars = name.chars();
         let (order, kind) = (chars.next(), chars.next());
         let digits = chars.as_str();
+        if order.is_some_and(|c| c.is_ascii_alphanumeric()) {
+            let why = "it is not spelled as NumPy's dtype.str, which begins with <, > or |";
+            return refuse(why, "write <f4 for float32, <i8 for int64, |u1 for uint8");
+        }
         let known = match kind {
             Some('b') => &[1][..],
             Some('i' | 'u') => &[1, 2, 4, 8],
@@ -110,7 +114,8 @@ mod tests {
             ("<f99999999999999999999", "size"),
             ("|f4", "byte order"),
             ("=f4", "byte order"),
-            ("f4", "no number"),
+            ("f4", "spelled"),
+            ("float32", "spelled"),
             ("", "no number"),
             ("é", "no number"),
             ("<é4", "no number"),

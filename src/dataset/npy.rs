@@ -85,7 +85,9 @@ impl NpyFile {
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the dtype is another, [`ErrorKind::Geometry`] where the shape is.
     pub fn into_records(self, schema: &Schema) -> Result<NpyRecords> {
-        schema.check_same(&self.schema).map_err(|e| e.within(&self.place))?;
+        schema.check_same(&self.schema).map_err(|e| {
+            Error::new(e.kind(), format!("{} holds records of {}, not of {schema}", self.place, self.schema))
+        })?;
         // It is no larger than the file.
         let left = self.records.saturating_mul(self.schema.record_bytes());
         Ok(NpyRecords { data: self.file.take(left) })

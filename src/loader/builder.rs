@@ -16,6 +16,8 @@ use crate::sampler::{Sampler, SamplerOptions, SamplerState};
 /// Workers and batches ahead where nothing is said: loaderx's, but no more workers than cores.
 const WORKERS: usize = 4;
 const PREFETCH: usize = 4;
+/// More threads than any machine has cores are a slip of the pen, and may be more than the system can give.
+const MOST_WORKERS: usize = 1024;
 /// Largest part of a batch where nothing is said, in bytes.
 const MAX_BATCH_BYTES: usize = 1 << 30;
 
@@ -23,7 +25,9 @@ const MAX_BATCH_BYTES: usize = 1 << 30;
 #[must_use = "it does nothing before `build`"]
 pub struct LoaderBuilder<T = Batch> {
     streams: Vec<(String, Stream)>,
-    start: Start,
+    sampler: Option<SamplerOptions>,
+    start_at: Option<u64>,
+    resume: Option<SamplerState>,
     length: Option<u64>,
     workers: Option<usize>,
     prefetch: Option<usize>,
@@ -31,17 +35,13 @@ pub struct LoaderBuilder<T = Batch> {
     transform: Arc<Transform<T>>,
 }
 
-/// Where the index stream begins.
-enum Start {
-    At(SamplerOptions, u64),
-    Resume(SamplerState),
-}
-
 impl LoaderBuilder {
     pub(super) fn new() -> LoaderBuilder {
         LoaderBuilder {
             streams: Vec::new(),
-            start: Start::At(SamplerOptions::default(), 0),
+            sampler: None,
+            start_at: None,
+            resume: None,
             length: None,
             workers: None,
             prefetch: None,
@@ -61,22 +61,24 @@ impl<T: Send + 'static> LoaderBuilder<T> {
 
     /// The index stream: mode, seed, batch size, rank and world.
     pub fn sampler(mut self, options: SamplerOptions) -> LoaderBuilder<T> {
-        self.start = Start::At(options, 0);
+        self.sampler = Some(options);
         self
     }
 
-    /// Begins at step `step` of the index stream that [`LoaderBuilder::sampler`] has set: call it after that.
+    /// Begins at step `step` of the index stream.
     pub fn start_at(mut self, step: u64) -> LoaderBuilder<T> {
-        if let Start::At(_, first) = &mut self.start {
-            *first = step;
-        }
+        self.start_at = Some(step);
         self
     }
 
-    /// Goes on where another loader was ([`Loader::state`]), in place of [`LoaderBuilder::sampler`]. The streams must have
-    /// the length that they had then; [`LoaderBuilder::length`] keeps to it where they have grown.
+    /// Goes on where another loader was ([`Loader::state`]), in place of [`LoaderBuilder::sampler`] and
+    /// [`LoaderBuilder::start_at`]. The streams must have the length that they had then; [`LoaderBuilder::length`] keeps to
+    /// it where they have grown.
+    ///
+    /// The state is that of one rank. Where rank 0 saves for all, the others take
+    /// [`state.with_rank(rank)`](SamplerState::with_rank): all of them are at the same step then.
     pub fn resume(mut self, state: SamplerState) -> LoaderBuilder<T> {
-        self.start = Start::Resume(state);
+        self.resume = Some(state);
         self
     }
 
@@ -127,9 +129,17 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         self,
         transform: impl Fn(Batch) -> std::result::Result<U, TransformError> + Send + Sync + 'static,
     ) -> LoaderBuilder<U> {
-        let LoaderBuilder { streams, start, length, workers, prefetch, max_batch_bytes, transform: _ } = self;
-        let transform: Arc<Transform<U>> = Arc::new(transform);
-        LoaderBuilder { streams, start, length, workers, prefetch, max_batch_bytes, transform }
+        LoaderBuilder {
+            streams: self.streams,
+            sampler: self.sampler,
+            start_at: self.start_at,
+            resume: self.resume,
+            length: self.length,
+            workers: self.workers,
+            prefetch: self.prefetch,
+            max_batch_bytes: self.max_batch_bytes,
+            transform: Arc::new(transform),
+        }
     }
 
     /// Checks everything and starts the workers, which begin with the first batches at once.
@@ -137,7 +147,7 @@ impl<T: Send + 'static> LoaderBuilder<T> {
     /// # Errors
     /// [`ErrorKind::Geometry`] where the streams have no record, or different lengths, or fewer records than
     /// [`LoaderBuilder::length`] says; [`ErrorKind::Unsupported`] without a stream, for two of one name, without workers
-    /// or room, and what [`Sampler::new`], [`Sampler::restore`] and [`Sampler::seek`] refuse; [`ErrorKind::Memory`] where
+    /// or room or with more than 1024, for a state to resume beside a sampler or a start, and what [`Sampler::new`], [`Sampler::restore`] and [`Sampler::seek`] refuse; [`ErrorKind::Memory`] where
     /// a batch would pass [`LoaderBuilder::max_batch_bytes`]; [`ErrorKind::Io`] where no thread can be had.
     pub fn build(self) -> Result<Loader<T>> {
         let unsupported = |text: &str| Err(Error::new(ErrorKind::Unsupported, text));
@@ -147,14 +157,22 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         if workers == 0 || prefetch == 0 {
             return unsupported("a loader needs one worker and room for one batch at least");
         }
+        if workers > MOST_WORKERS {
+            return unsupported(&format!("{workers} workers are more than the {MOST_WORKERS} of a loader"));
+        }
+        if self.resume.is_some() && (self.sampler.is_some() || self.start_at.is_some()) {
+            return unsupported(
+                "a loader that resumes has its sampler and its step from the state: give it no others",
+            );
+        }
         let length = self.checked_length()?;
-        let sampler = match self.start {
-            Start::At(ref options, step) => {
-                let mut sampler = Sampler::new(length, options)?;
-                sampler.seek(step)?;
+        let sampler = match &self.resume {
+            Some(state) => Sampler::restore(state, length)?,
+            None => {
+                let mut sampler = Sampler::new(length, &self.sampler.clone().unwrap_or_default())?;
+                sampler.seek(self.start_at.unwrap_or(0))?;
                 sampler
             }
-            Start::Resume(ref state) => Sampler::restore(state, length)?,
         };
         let batch_size = sampler.options().batch_size;
         self.check_batch(batch_size)?;
@@ -227,7 +245,8 @@ impl<T: Send + 'static> LoaderBuilder<T> {
             let bytes = item.checked_mul(batch_size as u64);
             if bytes.is_none_or(|bytes| bytes > self.max_batch_bytes as u64) {
                 let text = format!(
-                    "stream {name:?}: a batch of {batch_size} records of {item} bytes passes {} bytes",
+                    "stream {name:?}: a batch of {batch_size} records takes {} bytes or more, the most is {}",
+                    bytes.map_or("2^64".to_owned(), |bytes| bytes.to_string()),
                     self.max_batch_bytes
                 );
                 return Err(Error::new(ErrorKind::Memory, text)

@@ -120,10 +120,15 @@ fn ranks_share_the_steps() {
     let expected = drawn(&options(Mode::Shuffle), 30);
     for rank in 0..3 {
         let options = SamplerOptions { rank, world: 3, ..options(Mode::Shuffle) };
-        let mut loader = sources.loader().sampler(options).build().unwrap();
+        let mut loader = sources.loader().sampler(options.clone()).build().unwrap();
         let indices: Vec<_> = steps(&mut loader, 10).into_iter().map(|(_, indices)| indices).collect();
         let share = expected.iter().skip(rank as usize).step_by(3).map(|(_, indices)| indices.clone());
         assert_eq!(indices, share.collect::<Vec<_>>());
+        // One rank has saved for all.
+        let mut first = sources.loader().sampler(SamplerOptions { rank: 0, ..options }).build().unwrap();
+        steps(&mut first, 4);
+        let mut resumed = sources.loader().resume(first.state().clone().with_rank(rank)).build().unwrap();
+        assert_eq!(steps(&mut resumed, 6)[0].1, indices[4]);
     }
 }
 
@@ -200,6 +205,8 @@ fn an_error_or_a_panic_comes_in_its_steps_place_and_the_next_step_after_it() {
             };
             let e = delivered.unwrap_err();
             assert!(e.kind() == ErrorKind::Worker && e.to_string().contains(text), "{e}");
+            let source = std::error::Error::source(&e);
+            assert_eq!(step == 6, source.is_some_and(|source| source.is::<Error>()));
             // A step that failed is tried again.
             assert!(loader.state().step <= step, "{:?}", loader.state());
         }
@@ -248,6 +255,15 @@ fn what_can_not_be_loaded_is_refused_before_a_thread_starts() {
     texts(refused(sources.loader().length(101)), ErrorKind::Geometry, &["101", "100"]);
     assert!(sources.loader().length(0).build().is_err());
     assert!(sources.loader().workers(0).build().is_err());
+    texts(refused(sources.loader().workers(100_000)), ErrorKind::Unsupported, &["100000", "1024"]);
+    let state = sources.loader().build().unwrap().state().clone();
+    for both in [
+        sources.loader().resume(state.clone()).sampler(options(Mode::Iid)),
+        sources.loader().sampler(options(Mode::Iid)).resume(state.clone()),
+        sources.loader().resume(state).start_at(3),
+    ] {
+        texts(refused(both), ErrorKind::Unsupported, &["resumes"]);
+    }
     assert!(sources.loader().prefetch(0).build().is_err());
     let huge = SamplerOptions { batch_size: usize::MAX, ..options(Mode::Shuffle) };
     texts(refused(sources.loader().sampler(huge)), ErrorKind::Memory, &["max_batch_bytes"]);
@@ -375,7 +391,8 @@ fn a_store_that_is_loaded_can_not_be_deleted_from() {
     let sources = Sources::new();
     let loader = sources.loader().build().unwrap();
     let store = Store::open(sources.path("ragged.zr")).unwrap();
-    assert_eq!(store.delete(&[0]).unwrap_err().kind(), ErrorKind::Busy);
+    let e = store.delete(&[0]).unwrap_err();
+    assert!(e.kind() == ErrorKind::Busy && e.to_string().contains("this very process"), "{e}");
     drop(loader);
     store.delete(&[0]).unwrap();
 }

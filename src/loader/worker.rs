@@ -58,7 +58,7 @@ impl<T> Work<T> {
             return Ok(None);
         }
         let transformed = (self.transform)(batch);
-        transformed.map(Some).map_err(|e| Error::new(ErrorKind::Worker, format!("the transform failed: {e}")))
+        transformed.map(Some).map_err(|e| Error::of_caller(ErrorKind::Worker, "the transform failed", e))
     }
 }
 

@@ -40,6 +40,15 @@ impl SamplerState {
         SamplerState { length, ..self }
     }
 
+    /// The state of another rank of the same world at the same step. Not for iid streams past 2^32 draws, where each rank
+    /// has to keep its own.
+    #[must_use]
+    pub fn with_rank(self, rank: u64) -> SamplerState {
+        // The generator's words are those of this rank's next draw.
+        let generator = self.generator.filter(|_| rank == self.rank);
+        SamplerState { rank, generator, ..self }
+    }
+
     /// What the sampler was made with.
     pub fn options(&self) -> SamplerOptions {
         let SamplerState { mode, seed, batch_size, rank, world, .. } = *self;

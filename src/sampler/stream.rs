@@ -159,7 +159,10 @@ impl Sampler {
         if state.length != length {
             let text = format!("the sampler's state is that of {} records, here are {length}", state.length);
             return Err(Error::new(ErrorKind::Geometry, text)
-                .with_help("resume with the store it was taken with, or tell the state its new length"));
+                .with_help(
+                    "resume with the length that it had (`LoaderBuilder::length` keeps to it), or give the state its new one \
+                     by `SamplerState::with_length`",
+                ));
         }
         let mut sampler = Sampler::with_iid(length, &state.options(), iid)?;
         let draw = sampler.first_draw(state.step);

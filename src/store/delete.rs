@@ -120,7 +120,7 @@ pub(super) fn delete_held(held: Vec<Alone<'_>>, indices: &[u64]) -> Result<Vec<M
     let mut doomed = vec![0u8; (length as usize).div_ceil(8)];
     for &index in indices {
         let bit = u32::try_from(index).ok().filter(|&index| index < length);
-        let bit = bit.ok_or_else(|| out_of_range(index, length))?;
+        let bit = bit.ok_or_else(|| out_of_range(&first, index, length))?;
         if let Some(byte) = doomed.get_mut(bit as usize / 8) {
             *byte |= 1 << (bit % 8);
         }

@@ -131,7 +131,12 @@ impl Meta {
 
 /// The error for a file of a store that others hold.
 pub(super) fn busy(path: &Path, how: &str, holders: &[Process]) -> Error {
-    let mut names: Vec<_> = holders.iter().take(NAMED).map(ToString::to_string).collect();
+    let is_own = |holder: &Process| holder.pid == std::process::id();
+    let name = |holder: &Process| match is_own(holder) {
+        true => format!("this very {holder}"),
+        false => holder.to_string(),
+    };
+    let mut names: Vec<_> = holders.iter().take(NAMED).map(name).collect();
     match holders.len() {
         0 => names.push("another process".to_owned()),
         n if n > NAMED => names.push(format!("{} more", n - NAMED)),
@@ -139,6 +144,9 @@ pub(super) fn busy(path: &Path, how: &str, holders: &[Process]) -> Error {
     }
     let text = format!("{} {how} by {}", path.display(), names.join(", "));
     let help = match how {
+        _ if !holders.is_empty() && holders.iter().all(is_own) => {
+            "it has another handle on it, or a loader: sync or close that first"
+        }
         "is open" => "it must be closed there first (`zrfs umount` ends a mount)",
         _ => "try again when that is done",
     };

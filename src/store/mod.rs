@@ -408,6 +408,9 @@ fn sync_parent(path: &Path) -> Result<()> {
 
 /// Opens the folder of a store.
 fn open_folder(path: &Path) -> Result<Disk> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "the path of the store is empty"));
+    }
     Disk::open(path).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => {
             Error::new(ErrorKind::NotFound, format!("no store at {}: no such folder", path.display()))
@@ -422,6 +425,6 @@ fn open_folder(path: &Path) -> Result<Disk> {
 
 /// The error for an index that names no record.
 #[cold]
-fn out_of_range(index: u64, length: u32) -> Error {
-    Error::new(ErrorKind::OutOfRange, format!("no record {index}: the store holds {length}"))
+fn out_of_range(path: &Path, index: u64, length: u32) -> Error {
+    Error::new(ErrorKind::OutOfRange, format!("no record {index}: {} holds {length}", path.display()))
 }

@@ -117,7 +117,7 @@ impl Store {
             let (slot, behind) = std::mem::take(&mut rest).split_at_mut_checked(len).ok_or_else(|| {
                 Error::new(
                     ErrorKind::Geometry,
-                    format!("the destination has {room} bytes: too few for record {index}, number {i}"),
+                    format!("the destination has {room} bytes: too few for record {index} in place {i} of the batch"),
                 )
             })?;
             rest = behind.get_mut(stride.saturating_sub(len)..).unwrap_or_default();
@@ -292,7 +292,7 @@ impl Store {
     pub(super) fn locate(&self, state: &State, index: u64, published: Published) -> Result<RecordLoc> {
         match u32::try_from(index) {
             Ok(index) if index < published.length() => self.entry(state, index, published.version()),
-            _ => Err(out_of_range(index, published.length())),
+            _ => Err(out_of_range(&self.path, index, published.length())),
         }
     }
 

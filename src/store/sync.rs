@@ -71,7 +71,7 @@ impl Store {
     /// first. Cost: the time that the disk takes, also where nothing was appended.
     ///
     /// # Errors
-    /// The first refusal of the system. After one the store takes no more changes: what the system has dropped is
+    /// [`ErrorKind::ReadOnly`] where the store was opened so, and in the child of a fork. The first refusal of the system. After one the store takes no more changes: what the system has dropped is
     /// not known, so open the store again and verify it. [`ErrorKind::Busy`] where another program has changed the store
     /// since the append: what was appended is lost then.
     pub fn sync(&self) -> Result<()> {
