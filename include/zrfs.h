@@ -60,7 +60,8 @@
  *
  * fork()
  *     A child may go on reading through the handles that it has inherited, whatever its parent's other threads were doing
- *     at the time; it sees what the parent had appended by then. It can't change anything through them, as its parent
+ *     at the time, but for zr_delete() and zr_compact(): then reading gives ZR_EIO, and the child opens the store anew. It
+ *     sees what the parent had appended by then. It can't change anything through them, as its parent
  *     holds the store's locks: ZR_EIO. It may close them, and open its own. A Sampler's copies go on independently.
  *
  * Other processes

@@ -56,7 +56,7 @@ use queue::Queue;
 /// reads can't be deleted from meanwhile: the loader has taken it, and other processes are refused.
 ///
 /// Dropping it stops the workers after the records that they are at (at most 8 MiB, or one larger record, each) and the
-/// transforms that are running, and joins them.
+/// transforms that are running, and joins them. Batches outlive it, and keep the stores open until they are dropped.
 pub struct Loader<T = Batch> {
     queue: Arc<Queue<T>>,
     workers: Vec<JoinHandle<()>>,

@@ -104,9 +104,10 @@ impl<T> Queue<T> {
 
     /// Sends the workers home.
     pub(super) fn stop(&self) {
-        let order = self.order();
+        // First of all: whoever gets the mutex before this thread sees it and draws no more.
         self.stopped.store(true, Ordering::Release);
-        drop(order);
+        // Who has looked before and waits by now is woken, as it has let go of the mutex.
+        drop(self.order());
         self.room.notify_all();
     }
 

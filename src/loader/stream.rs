@@ -5,8 +5,9 @@ use crate::dataset::{Dataset, Schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 
-/// Decoded bytes that are gathered at a time: between two such pieces a worker looks whether it is to stop.
+/// Decoded bytes, and records, that are gathered at a time: between two such pieces a worker looks whether it is to stop.
 const PIECE: usize = 8 << 20;
+const RECORDS: usize = 1 << 16;
 
 /// Where a stream's records come from.
 ///
@@ -70,7 +71,7 @@ fn gather_dense(
 ) -> Result<bool> {
     let item = usize::try_from(dataset.schema().record_bytes()).unwrap_or(usize::MAX);
     block.bytes.resize(indices.len().saturating_mul(item))?;
-    let records = (PIECE / item.max(1)).max(1);
+    let records = (PIECE / item.max(1)).clamp(1, RECORDS);
     let mut bytes = block.bytes.bytes_mut();
     for indices in indices.chunks(records) {
         if stop() {
@@ -92,7 +93,12 @@ fn gather_ragged(
 ) -> Result<bool> {
     let Block { bytes, offsets, lengths } = block;
     lengths.resize(indices.len(), 0);
-    store.lengths(indices, lengths)?;
+    for (indices, lengths) in indices.chunks(RECORDS).zip(lengths.chunks_mut(RECORDS)) {
+        if stop() {
+            return Ok(false);
+        }
+        store.lengths(indices, lengths)?;
+    }
     offsets.clear();
     offsets.push(0);
     let mut end = 0u64;
@@ -120,6 +126,7 @@ fn gather_ragged(
         }
         // As many records as fit in a piece, and one at least.
         let ends = offsets.get(first + 1..).unwrap_or_default();
+        let ends = ends.get(..RECORDS).unwrap_or(ends);
         let records = ends.partition_point(|&end| end - begin <= PIECE as u64).max(1);
         let last = first + records;
         local.clear();

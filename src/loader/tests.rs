@@ -178,6 +178,15 @@ fn what_a_transform_makes_is_what_is_delivered() {
     assert_eq!(delivered, (0..20).map(|step| (step, true)).collect::<Vec<_>>());
 }
 
+/// What panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a bomb");
+    }
+}
+
 #[test]
 fn an_error_or_a_panic_comes_in_its_steps_place_and_the_next_step_after_it() {
     let sources = Sources::new();
@@ -186,6 +195,7 @@ fn an_error_or_a_panic_comes_in_its_steps_place_and_the_next_step_after_it() {
             match batch.step() {
                 3 => Err("three is refused".into()),
                 5 => panic!("five is too much"),
+                8 => std::panic::panic_any(Bomb),
                 6 => Err(Box::new(batch.view::<f64>("data").unwrap_err())),
                 step => Ok(step),
             }
@@ -197,6 +207,7 @@ fn an_error_or_a_panic_comes_in_its_steps_place_and_the_next_step_after_it() {
                 3 => "step 3: the transform failed: three is refused",
                 5 => "step 5: a worker panicked: five is too much",
                 6 => "f64",
+                8 => "step 8: a worker panicked: without a message",
                 _ => {
                     assert_eq!(delivered.unwrap(), step);
                     assert_eq!(loader.state().step, step + 1);
@@ -363,9 +374,38 @@ fn a_batch_under_way_is_given_up_at_the_drop() {
         **counted.borrow_mut() += 1;
         stop.load(Ordering::SeqCst)
     });
-    assert!(whole.unwrap() && asked == 8, "asked {asked} times");
+    // Once for the lengths, and for each piece.
+    assert!(whole.unwrap() && asked == 1 + 8, "asked {asked} times");
     assert!(block.bytes.bytes().iter().all(|&byte| byte == 7) && block.bytes.bytes().len() == 64 << 20);
     assert!(!dense.gather(&indices, &mut block, usize::MAX, || true).unwrap());
+    let rows = Array2::<u8>::zeros((10, 1));
+    let dataset = Dataset::write(dir.path().join("d.zr"), &rows, Codec::Raw).unwrap();
+    assert!(!Stream::from(dataset).gather(&[1], &mut block, usize::MAX, || true).unwrap());
+}
+
+#[test]
+fn a_rare_large_batch_is_not_kept() {
+    let mut bytes = buffers::AlignedBytes::default();
+    let mut has = |len| {
+        bytes.resize(len).unwrap();
+        assert_eq!(bytes.bytes().len(), len);
+        bytes.room()
+    };
+    assert_eq!((has(100), has(64 << 20), has(32 << 20)), (112, 64 << 20, 64 << 20));
+    assert_eq!((has(10 << 20), has(3 << 20), has(100)), (10 << 20, 10 << 20, 112));
+    // A little is no matter.
+    assert_eq!((has(2 << 20), has(1)), (2 << 20, 2 << 20));
+    assert!(bytes.resize(usize::MAX).is_err_and(|e| e.kind() == ErrorKind::Memory));
+}
+
+#[test]
+fn free_buffers_are_used_in_turn_and_no_more_are_kept_than_may_be_used() {
+    let pool = buffers::Pool::new(2, 4, 1);
+    let taken: Vec<_> = (0..3).map(|_| pool.take()).collect();
+    let places: Vec<_> = taken.iter().map(|buffers| buffers.indices.as_ptr()).collect();
+    taken.into_iter().for_each(|buffers| pool.give_back(buffers));
+    assert_eq!((pool.take().indices.as_ptr(), pool.take().indices.as_ptr()), (places[0], places[1]));
+    assert_eq!(pool.free(), 0);
 }
 
 #[test]
@@ -375,12 +415,13 @@ fn a_forked_child_is_told_and_ends() {
     }
     let sources = Sources::new();
     for _ in 0..20 {
-        let mut loader = sources.loader().workers(4).build().unwrap();
-        check(&loader.next_batch().unwrap());
+        let options = SamplerOptions { batch_size: 1, ..options(Mode::Iid) };
+        let mut loader = sources.loader().sampler(options).workers(8).prefetch(64).build().unwrap();
+        let kept: Vec<Batch> = loader.by_ref().take(8).map(Result::unwrap).collect();
         // Dropped in both.
         drop(Child::new(move || {
             let e = loader.next_batch().unwrap_err();
-            drop(loader);
+            drop((kept, loader));
             e.kind() == ErrorKind::Unsupported
         }));
     }

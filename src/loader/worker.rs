@@ -46,7 +46,7 @@ impl<T> Work<T> {
                 Ok(Ok(Some(value))) => Ok(value),
                 Ok(Ok(None)) => return,
                 Ok(Err(e)) => Err(e.within(&format!("step {}", drawn.step))),
-                Err(panic) => Err(panicked(drawn.step, panic.as_ref())),
+                Err(panic) => Err(panicked(drawn.step, panic)),
             };
             self.queue.put(drawn.step, Delivery { result, after: drawn.after });
         }
@@ -62,8 +62,17 @@ impl<T> Work<T> {
     }
 }
 
-fn panicked(step: u64, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+fn panicked(step: u64, panic: Box<dyn Any + Send>) -> Error {
+    let text = match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => match panic.downcast::<&str>() {
+            Ok(text) => (*text).to_owned(),
+            Err(panic) => {
+                // To drop what is not known might panic again, and end the worker.
+                std::mem::forget(panic);
+                "without a message".to_owned()
+            }
+        },
+    };
     Error::new(ErrorKind::Worker, format!("step {step}: a worker panicked: {text}"))
 }

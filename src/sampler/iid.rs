@@ -14,8 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 const CHECKPOINTS: usize = 4096;
 /// Draws from one kept state to the next, as a power of two: drawing that many takes about a millisecond.
 const INTERVAL_BITS: u32 = 20;
-/// Draws of other ranks that one step passes over, at most: some seconds' work.
-pub(super) const MAX_BETWEEN: u64 = 1 << 32;
+/// Draws of other ranks that one step passes over, at most: some tenths of a second's work.
+pub(super) const MAX_BETWEEN: u64 = 1 << 28;
 
 /// A stream of draws below `length`, and where it stands.
 #[derive(Clone)]

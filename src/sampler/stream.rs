@@ -84,7 +84,7 @@ impl Sampler {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for a length of 0, and in iid mode where the other ranks' draws in a step are more
-    /// than 2^32; [`ErrorKind::Geometry`] for a batch size or world of 0 and for a rank that is not below world.
+    /// than 2^28; [`ErrorKind::Geometry`] for a batch size or world of 0 and for a rank that is not below world.
     pub fn new(length: u64, options: &SamplerOptions) -> Result<Sampler> {
         Sampler::with_iid(length, options, Iid::new)
     }

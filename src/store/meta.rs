@@ -71,6 +71,9 @@ impl Meta {
         let mut bytes = [0; HEADER_BYTES];
         let n = self.file.read_at(&mut bytes, 0).map_err(|e| self.io("read", e))?;
         if n < HEADER_BYTES {
+            if self.is_gone_by_fork() {
+                return Err(self.gone_by_fork());
+            }
             return Err(Error::new(
                 ErrorKind::NotAStore,
                 format!(
@@ -113,8 +116,24 @@ impl Meta {
 
     #[cold]
     fn lost(&self, index: u32) -> Error {
+        if self.is_gone_by_fork() {
+            return self.gone_by_fork();
+        }
         let text = format!("record {index} is lost: {} ends before its entry", self.path.display());
         Error::new(ErrorKind::Damaged, text)
+    }
+
+    /// Whether this process was forked while its parent changed the store alone. It has an empty file then, in the place of
+    /// one with its parent's lease.
+    fn is_gone_by_fork(&self) -> bool {
+        self.is_inherited() && self.len().is_ok_and(|len| len == 0)
+    }
+
+    #[cold]
+    fn gone_by_fork(&self) -> Error {
+        let text =
+            format!("{} was being changed when this process was forked from another", self.path.display());
+        Error::new(ErrorKind::Busy, text).with_help("open the store again in this process")
     }
 
     /// The header, where it is sound and its version or length differ from what `published` holds.
@@ -152,7 +171,7 @@ impl Meta {
     #[inline(always)]
     pub(super) fn prefetch(&self, index: u64) {
         if let Some(map) = &self.map {
-            map.prefetch(HEADER_BYTES as u64 + index.saturating_mul(HEADER_BYTES as u64));
+            map.prefetch((HEADER_BYTES as u64).saturating_mul(index.saturating_add(1)));
         }
     }
 

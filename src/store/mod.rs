@@ -43,6 +43,7 @@ pub use sync::Durability;
 pub use verify::{BadRecord, Progress, Verification};
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -68,7 +69,8 @@ pub struct Store {
     meta: Meta,
     access: Access,
     state: ArcSwap<State>,
-    writer: Mutex<Writer>,
+    /// Dropped by hand, and not in a forked child: a thread that is gone there may have been changing it.
+    writer: ManuallyDrop<Mutex<Writer>>,
     /// Whether records were appended that the header on disk does not name yet.
     ahead: AtomicBool,
 }
@@ -208,7 +210,7 @@ impl Store {
             meta,
             access,
             state: ArcSwap::from_pointee(state),
-            writer: Mutex::default(),
+            writer: ManuallyDrop::default(),
             ahead: AtomicBool::new(false),
         })
     }

@@ -194,7 +194,8 @@ fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // The child of a fork has nothing to write, and a thread that is gone there may have held the mutex.
+        // The child of a fork has nothing to write, and a thread that is gone there may have held the mutex and been
+        // changing what it guards: that is left as it is.
         if self.meta.is_inherited() {
             return;
         }
@@ -205,5 +206,7 @@ impl Drop for Store {
         {
             log::error!("{e}; what was appended since the last sync is lost");
         }
+        // Closes what it has open.
+        *writer = Writer::default();
     }
 }

@@ -64,8 +64,9 @@ impl Store {
                 return Ok(false);
             }
             self.table_reaches(Some(highest))?;
-            let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id)?;
-            Ok(chunk.copy_each(offsets, len, dst, stride, end))
+            // Where that fails, the general way says for which record.
+            let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
+            Ok(chunk.is_ok_and(|chunk| chunk.copy_each(offsets, len, dst, stride, end)))
         })
     }
 }

@@ -60,3 +60,46 @@ fn a_child_opens_what_its_parent_had_not_found() {
     drop(Child::new(|| zr.len() == 0 && zr.append(b"ab", 1) == 0 && zr.sync() == 0));
     assert_eq!(zr.all(), b"ab");
 }
+
+#[test]
+fn a_child_closes_what_its_parent_was_changing() {
+    if !own_process::is_here("capi::tests::forks::a_child_closes_what_its_parent_was_changing") {
+        return;
+    }
+    let (_folder, path) = folder();
+    let zr = Handle::open(&path);
+    assert_eq!(zr.append(&[7; 300], 100), 0);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // One changes what the store's mutex guards, all the time, and now and then has the store alone.
+        scope.spawn(|| {
+            for i in 0.. {
+                assert!(zr.append(&[8; 100], 100) > 0);
+                assert_eq!(zr.sync(), 0);
+                if i % 50 == 0 {
+                    assert_eq!(zr.delete(&[3]), 0);
+                }
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for _ in 0..1500 {
+            drop(Child::new(|| {
+                // SAFETY: ends the child where it hangs.
+                unsafe { libc::alarm(20) };
+                let mut dst = [0; 300];
+                let code = zr.gather(&[2, 0, 1], &mut dst, 100);
+                let right = match code {
+                    0 => dst == [7; 300],
+                    // It had the store alone.
+                    _ => code == -2 && last().contains("was being changed when this process was forked"),
+                };
+                // SAFETY: the child ends without dropping the handle.
+                unsafe { zr_close(zr.0) };
+                right
+            }));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
