@@ -3,6 +3,7 @@
 use std::io::{self, PipeWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -23,6 +24,15 @@ pub(crate) fn is_here(test: &str) -> bool {
     let all = format!("{text}\n{}", String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success() && text.contains("1 passed"), "{test}, {}:\n{all}", ran.status);
     false
+}
+
+/// Tells threads to end when it is dropped, also by a test that has failed: who waits for them would wait for ever.
+pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A forked child that has done something, and lives until it is dropped.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::*;
-use crate::storage::own_process::{self, Child};
+use crate::storage::own_process::{self, Child, Ends};
 
 #[test]
 fn a_forked_child_reads_and_closes_what_it_inherited() {
@@ -19,6 +19,7 @@ fn a_forked_child_reads_and_closes_what_it_inherited() {
     let expected: Vec<u8> = (0..2000).rev().flat_map(|i| [i as u8; 100]).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = Ends(&stop);
         // Threads that a child does not have, in the middle of reading and of appending.
         scope.spawn(|| {
             let mut dst = vec![0; src.len()];
@@ -45,7 +46,6 @@ fn a_forked_child_reads_and_closes_what_it_inherited() {
             };
             drop(Child::new(in_child));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(zr.sync(), 0);
 }
@@ -71,6 +71,7 @@ fn a_child_closes_what_its_parent_was_changing() {
     assert_eq!(zr.append(&[7; 300], 100), 0);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ends = Ends(&stop);
         // One changes what the store's mutex guards, all the time, and now and then has the store alone.
         scope.spawn(|| {
             for i in 0.. {
@@ -100,6 +101,5 @@ fn a_child_closes_what_its_parent_was_changing() {
                 right
             }));
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }

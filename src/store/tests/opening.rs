@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::storage::own_process::{self, Child};
+use crate::storage::own_process::{self, Child, Ends};
 
 #[test]
 fn what_is_not_there_is_created_with_its_folders_and_beside_other_files() {
@@ -86,6 +86,7 @@ fn a_child_gathers_whatever_the_threads_of_its_parent_were_doing() {
         };
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let _ends = Ends(&done);
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !done.load(Ordering::SeqCst) {
@@ -104,7 +105,6 @@ fn a_child_gathers_whatever_the_threads_of_its_parent_were_doing() {
                     store.append(b"y", 1, Codec::Raw).is_err_and(|e| e.kind() == ErrorKind::ReadOnly);
                 refused && gathers(&store)
             }));
-            done.store(true, Ordering::SeqCst);
         });
     }
 }
