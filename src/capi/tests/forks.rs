@@ -78,7 +78,8 @@ fn a_child_closes_what_its_parent_was_changing() {
                 assert!(zr.append(&[8; 100], 100) > 0);
                 assert_eq!(zr.sync(), 0);
                 if i % 50 == 0 {
-                    assert_eq!(zr.delete(&[3]), 0);
+                    // Refused while a child has the store open.
+                    assert!([0, -2].contains(&zr.delete(&[3])), "{}", last());
                 }
                 if stop.load(Ordering::Relaxed) {
                     break;
