@@ -286,7 +286,7 @@ fn find(path: &Path, patience: Duration) -> Result<Option<Open>> {
         return Ok(None);
     }
     let begun = Instant::now();
-    let mut again = true;
+    let (mut again, mut had_no_header) = (true, true);
     loop {
         let why = match Store::open(path) {
             Ok(store) => return Ok(Some(Open { store, refused: None })),
@@ -304,7 +304,8 @@ fn find(path: &Path, patience: Duration) -> Result<Option<Open>> {
         };
         let wait = match e.kind() {
             ErrorKind::Busy => patience,
-            ErrorKind::NotAStore if has_no_header(path) => CREATION,
+            // The header may have come since it was looked at, so one more look follows the last one that found none.
+            ErrorKind::NotAStore if std::mem::replace(&mut had_no_header, has_no_header(path)) => CREATION,
             _ => return Err(e),
         };
         if begun.elapsed() >= wait {
