@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::read::AHEAD;
 use super::state::Published;
 use super::{locks, rows};
 use crate::error::{Error, ErrorKind, Result};
@@ -163,7 +164,12 @@ impl Meta {
     #[inline]
     pub(super) fn each_entry(&self, indices: &[u64], take: impl FnMut([u64; 2]) -> bool) -> bool {
         let Some(map) = &self.map else { return false };
-        let places = indices.iter().map(|&index| HEADER_BYTES as u64 * index.saturating_add(1));
+        let places = indices.iter().enumerate().map(|(i, &index)| {
+            if let Some(&ahead) = indices.get(i + AHEAD) {
+                self.prefetch(ahead);
+            }
+            HEADER_BYTES as u64 * index.saturating_add(1)
+        });
         map.each_words(places, take).unwrap_or(false)
     }
 

@@ -19,7 +19,7 @@ const READ_FROM_FILE: usize = 1 << 20;
 
 /// How many records ahead the processor is asked for an entry, and for a record's first bytes. Records are drawn at
 /// random, so each is a miss in every cache, and the wait for one is that of many at once.
-const AHEAD: usize = 16;
+pub(super) const AHEAD: usize = 16;
 
 /// Scratch that a thread keeps between records, in bytes.
 const KEPT: usize = 8 << 20;

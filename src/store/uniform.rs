@@ -49,6 +49,8 @@ impl Store {
         {
             return Ok(false);
         }
+        // Where it can't be opened, the general way says for which record.
+        let Ok(chunk) = state.chunks.get(self.dir.as_ref(), loc.chunk_id) else { return Ok(false) };
         OFFSETS.with_borrow_mut(|offsets| {
             let [low, high] = loc.to_words();
             let mut end = 0;
@@ -57,6 +59,7 @@ impl Store {
                 let offset = low_here & 0xffff_ffff;
                 let end_here = offset + len as u64;
                 end = end.max(end_here);
+                chunk.prefetch(offset);
                 offsets.push(offset as u32);
                 high_here == high && low_here >> 32 == low >> 32 && end_here < MAX_CHUNK_BYTES
             });
@@ -64,9 +67,7 @@ impl Store {
                 return Ok(false);
             }
             self.table_reaches(Some(highest))?;
-            // Where that fails, the general way says for which record.
-            let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
-            Ok(chunk.is_ok_and(|chunk| chunk.copy_each(offsets, len, dst, stride, end)))
+            Ok(chunk.copy_each(offsets, len, dst, stride, end))
         })
     }
 }
