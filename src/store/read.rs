@@ -97,7 +97,7 @@ impl Store {
         let highest = indices.iter().copied().max();
         let state = self.state();
         let published = self.published_for(&state, highest);
-        if self.gather_uniform(&state, published, indices, dst, stride, &fits)? {
+        if self.gather_uniform(&state, highest, indices, dst, stride, &fits)? {
             return Ok(());
         }
         let room = dst.len();

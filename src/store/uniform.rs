@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use super::state::{Published, State};
+use super::state::State;
 use super::{Store, shards};
 use crate::error::Result;
 use crate::format::{Compress, MAX_CHUNK_BYTES};
@@ -20,19 +20,18 @@ const MOST: usize = 1 << 14;
 
 impl Store {
     /// Gathers as [`Store::gather`] does, if all records are raw, of one length, in one chunk, and so small that one thread
-    /// does it best. Returns whether they were; nothing is written where they were not.
+    /// does it best. `highest` is the largest of `indices`. Returns whether they were; nothing is written where they were not.
     pub(super) fn gather_uniform(
         &self,
         state: &State,
-        published: Published,
+        highest: Option<u64>,
         indices: &[u64],
         dst: &mut [u8],
         stride: usize,
         fits: impl Fn(usize) -> bool,
     ) -> Result<bool> {
-        let (Some(&first), Some(&highest)) = (indices.first(), indices.iter().max()) else {
-            return Ok(false);
-        };
+        let (Some(&first), Some(highest)) = (indices.first(), highest) else { return Ok(false) };
+        let published = state.published();
         if indices.len() > MOST || highest >= u64::from(published.length()) || state.has_overlay() {
             return Ok(false);
         }
