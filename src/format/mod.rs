@@ -8,6 +8,7 @@ mod header;
 mod journal;
 mod limits;
 mod location;
+mod names;
 
 pub use checksum::{
     ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader, checksum, is_one_flipped_bit, left_at, row_at,
@@ -19,6 +20,11 @@ pub use limits::{
     HEADER_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_INFLATION, MAX_RECORDS, META_BYTES, entry_at,
 };
 pub use location::{Compress, RecordLoc, bytes_to_words, words_to_bytes};
+pub use names::{
+    FIRST_AT, MAX_NAME, MAX_TARGET, NAMES_FIRST_UNIT, NAMES_HEADER_BYTES, NEXT_AT, NODE_BYTES, ROOT_NODE,
+    SLOT_BYTES, TREE_HEADER_BYTES, TreeExtent, TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, is_file_name,
+    name_at, node_at, node_stride,
+};
 
 use std::fmt;
 

@@ -44,6 +44,8 @@ pub struct Appender<'a> {
     /// Chunks written or created, each with the size to go back to.
     touched: Vec<(u16, u64)>,
     state: State,
+    /// Whether names were given, or begun to be.
+    named: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,7 +159,15 @@ impl Store {
 
 impl<'a> Appender<'a> {
     fn new(store: &'a Store, writer: MutexGuard<'a, Writer>, header: Header) -> Appender<'a> {
-        Appender { store, writer, before: header, after: header, touched: Vec::new(), state: State::Open }
+        Appender {
+            store,
+            writer,
+            before: header,
+            after: header,
+            touched: Vec::new(),
+            state: State::Open,
+            named: false,
+        }
     }
 
     /// Adds equal records of `item_len` bytes, laid one after another in `src`.
@@ -207,6 +217,7 @@ impl<'a> Appender<'a> {
             return Err(self.refused());
         }
         if self.after != self.before {
+            self.leave_nameless()?;
             let before = self.writer.pending.map_or(self.before, |pending| pending.before);
             self.writer.pending = Some(Pending { before, after: self.after });
             self.writer.checked = Some(self.after);
@@ -214,10 +225,39 @@ impl<'a> Appender<'a> {
             self.store.state().publish(&self.after);
         }
         self.state = State::Committed;
-        if self.writer.durability == Durability::EachAppend {
+        if self.named || self.writer.durability == Durability::EachAppend {
             sync(self.store, &mut self.writer)?;
         }
         Ok(u64::from(self.before.length))
+    }
+
+    /// Records without names must not get those of records that were deleted.
+    fn leave_nameless(&mut self) -> Result<()> {
+        match self.writer.sidecars.as_mut().and_then(|sidecars| sidecars.names.as_mut()) {
+            Some(names) if !self.named => names.clear(self.before.length, self.after.length),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    /// Index of the first record of this append.
+    pub(super) fn first(&self) -> u32 {
+        self.before.length
+    }
+
+    pub(super) fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    /// Notes that names were given, or could not all be.
+    pub(super) fn note_named(&mut self, whole: bool) {
+        self.named = true;
+        if !whole {
+            self.state = State::Failed;
+        }
     }
 
     fn refused(&self) -> Error {
@@ -330,6 +370,9 @@ impl<'a> Appender<'a> {
 impl Drop for Appender<'_> {
     fn drop(&mut self) {
         if self.state != State::Committed {
+            if self.named {
+                self.drop_names();
+            }
             self.roll_back();
         }
         if self.writer.pending.is_none() {

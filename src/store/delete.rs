@@ -14,6 +14,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Component, Path, PathBuf};
 
 use super::locks::Alone;
+use super::names::NameFiles;
 use super::sidecars::{self, Sidecars, Sums};
 use super::state::Overlay;
 use super::{Store, out_of_range, rows};
@@ -169,6 +170,8 @@ struct Step<'a> {
     before: Overlay,
     /// And the checksums beside them.
     rows_before: Vec<rows::Indexed<ROW_BYTES>>,
+    /// And whose names they had.
+    names_before: Vec<rows::Indexed<4>>,
 }
 
 /// Does the step in all stores, or in none.
@@ -237,7 +240,7 @@ fn go_back(steps: &mut [Step<'_>], e: Error) -> Error {
 
 impl<'a> Step<'a> {
     fn new(alone: Alone<'a>, plan: Plan) -> Step<'a> {
-        Step { alone, plan, before: Overlay::new(), rows_before: Vec::new() }
+        Step { alone, plan, before: Overlay::new(), rows_before: Vec::new(), names_before: Vec::new() }
     }
 
     fn prepare(&mut self, journal: Journal) -> Result<()> {
@@ -270,9 +273,16 @@ impl<'a> Step<'a> {
             let holes = || self.plan.moves.iter().map(|&(hole, _)| hole);
             self.rows_before = holes().zip(sums.read_rows(holes())?).collect();
         }
+        if let Some(names) = self.names() {
+            self.names_before = names.rows_of_holes(&self.plan)?;
+        }
         let overlay = self.plan.overlay(store)?;
         store.show(overlay, &self.plan.new);
-        move_entries(store, &self.plan, self.sums())
+        move_entries(store, &self.plan, self.sums(), self.names())
+    }
+
+    fn names(&self) -> Option<&NameFiles> {
+        self.alone.writer.sidecars.as_ref()?.names.as_ref()
     }
 
     fn sums(&self) -> Option<&Sums> {
@@ -297,6 +307,9 @@ impl<'a> Step<'a> {
         if let (Some(sums), false) = (self.sums(), self.rows_before.is_empty()) {
             sums.replace_rows(&self.rows_before)?;
             sums.sync()?;
+        }
+        if let (Some(names), false) = (self.names(), self.names_before.is_empty()) {
+            names.move_back(&self.plan, &self.names_before)?;
         }
         store.show(Overlay::new(), &self.plan.old);
         Ok(())
@@ -323,8 +336,14 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Moves entries, and the checksums beside them, into the holes, and makes them durable. Doing it again does no harm.
-pub(super) fn move_entries(store: &Store, plan: &Plan, sums: Option<&Sums>) -> Result<()> {
+/// Moves entries, and the checksums and names beside them, into the holes, and makes them durable. Doing it again does no
+/// harm.
+pub(super) fn move_entries(
+    store: &Store,
+    plan: &Plan,
+    sums: Option<&Sums>,
+    names: Option<&NameFiles>,
+) -> Result<()> {
     if let Some(sums) = sums {
         // Read in the order of the file, written in that of the holes.
         let mut from: Vec<(u32, u32)> = plan.moves.iter().map(|&(hole, from)| (from, hole)).collect();
@@ -334,6 +353,9 @@ pub(super) fn move_entries(store: &Store, plan: &Plan, sums: Option<&Sums>) -> R
         rows.sort_unstable_by_key(|&(hole, _)| hole);
         sums.replace_rows(&rows)?;
         sums.sync()?;
+    }
+    if let Some(names) = names {
+        names.move_names(plan)?;
     }
     store.meta.write_scattered(&plan.overlay(store)?)?;
     store.meta.sync()

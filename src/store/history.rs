@@ -224,7 +224,13 @@ fn glance(store: &Store, state: &State, there: u32, sums: &Sums) -> Result<Glanc
 }
 
 /// Whether the record that a row describes is where the row says.
-fn is_there(store: &Store, state: &State, row: &Row, version: Version, bytes: &mut Vec<u8>) -> Result<bool> {
+pub(super) fn is_there(
+    store: &Store,
+    state: &State,
+    row: &Row,
+    version: Version,
+    bytes: &mut Vec<u8>,
+) -> Result<bool> {
     let Some(loc) = RecordLoc::decode(row.loc, version) else { return Ok(false) };
     bytes.clear();
     resize(bytes, loc.phys_length as usize)?;

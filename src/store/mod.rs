@@ -51,7 +51,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Fault, Header, META_BYTES, RecordLoc, Version};
@@ -75,6 +75,8 @@ pub struct Store {
     writer: ManuallyDrop<Mutex<Writer>>,
     /// Whether records were appended that the header on disk does not name yet.
     ahead: AtomicBool,
+    /// The names as they were when they were last looked at.
+    names: ArcSwapOption<names::Seen>,
 }
 
 impl Store {
@@ -214,6 +216,7 @@ impl Store {
             state: ArcSwap::from_pointee(state),
             writer: ManuallyDrop::default(),
             ahead: AtomicBool::new(false),
+            names: ArcSwapOption::empty(),
         })
     }
 

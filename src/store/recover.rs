@@ -80,7 +80,7 @@ impl Store {
                 log::info!("{}: {undone}", self.path.display());
             }
             Verdict::Delete(plan, part) => {
-                delete::move_entries(self, &plan, sidecars.sums.as_ref())?;
+                delete::move_entries(self, &plan, sidecars.sums.as_ref(), sidecars.names.as_ref())?;
                 self.meta.write_header(&plan.new)?;
                 self.meta.sync()?;
                 self.show(Overlay::new(), &plan.new);

@@ -92,6 +92,7 @@ impl Store {
             let mended = store.mend(diagnosis, &mut done, &mut aside);
             let mended = mended.and_then(|doomed| {
                 store.take_over(&mut alone)?;
+                store.mend_names(&mut alone)?;
                 Ok(doomed)
             });
             alone.note(mended)?
@@ -158,6 +159,19 @@ impl Store {
         }
         alone.writer.sidecars = Some(sidecars);
         Ok(())
+    }
+
+    /// Makes a damaged tree of names whole, without the names that are lost.
+    fn mend_names(&self, alone: &mut Alone<'_>) -> Result<()> {
+        if self.names()?.map(|names| names.fault()).transpose()?.flatten().is_none() {
+            return Ok(());
+        }
+        let header = self.state().header();
+        let sidecars = alone.writer.sidecars(self, &header)?;
+        match &mut sidecars.names {
+            Some(names) => names.mend(sidecars.folder.as_ref(), &header.to_bytes()),
+            None => Ok(()),
+        }
     }
 
     /// A chunk that is not there at all may be found again; its records must not be given up for that.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::names::NameFiles;
 use super::rows;
 use crate::error::{Error, Result};
 use crate::format::{
@@ -31,9 +32,12 @@ const TOGETHER: u64 = 2_000_000_000;
 /// What zrfs keeps beside the store's own files.
 pub(super) struct Sidecars {
     pub(super) folder: Box<dyn Directory>,
+    pub(super) path: PathBuf,
     /// `None` where the file is of a later format.
     pub(super) sums: Option<Sums>,
     pub(super) journal: JournalFile,
+    /// `None` where no record was ever named.
+    pub(super) names: Option<NameFiles>,
     /// Whether files were created since the last sync.
     pub(super) created: bool,
 }
@@ -57,13 +61,27 @@ impl Sidecars {
         if sums.is_none() {
             log::warn!("{} is of another release: no checksums are written", path.join(SUMS).display());
         }
-        Ok(Sidecars { folder, sums, journal, created })
+        Ok(Sidecars { folder, path, sums, journal, names: None, created })
+    }
+
+    /// Opens the names, or looks at them again: another process may have given some. `header` is what meta.zr holds.
+    pub(super) fn look_for_names(&mut self, header: &Header) -> Result<()> {
+        match &mut self.names {
+            // Without checksums nothing tells which record was named.
+            _ if self.sums.is_none() => {}
+            Some(names) => names.reload(self.folder.as_ref(), header)?,
+            none => *none = NameFiles::open(self.folder.as_ref(), &self.path, header)?,
+        }
+        Ok(())
     }
 
     /// Makes the files durable, and the folder where files came to it.
     pub(super) fn sync(&mut self) -> Result<()> {
         if let Some(sums) = &self.sums {
             sums.sync()?;
+        }
+        if let Some(names) = &mut self.names {
+            names.sync()?;
         }
         if self.created {
             self.folder
@@ -109,7 +127,8 @@ impl Sums {
         let Ok(folder) = dir.folder(FOLDER) else { return (0, 0) };
         let files = [SUMS, JOURNAL].into_iter().filter_map(|name| folder.open(name, Access::Read).ok());
         let sizes = files.filter_map(|file| file.attributes().ok());
-        sizes.fold((0, 0), |(disk, all), file| (disk + file.allocated, all + file.len))
+        let names = NameFiles::sizes(folder.as_ref());
+        sizes.fold(names, |(disk, all), file| (disk + file.allocated, all + file.len))
     }
 
     /// Whether there is a file that holds something, read or not.
@@ -260,6 +279,11 @@ impl Sums {
         let mut bytes = [0; ROW_BYTES];
         self.file.read_at(&mut bytes, row_at(index)).map_err(|e| self.io("read", e))?;
         Ok(Row::parse(&bytes))
+    }
+
+    /// The file itself, for whom reads many rows one by one.
+    pub(super) fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.file
     }
 
     /// How many records the file has room for.

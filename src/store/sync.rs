@@ -117,6 +117,7 @@ impl Writer {
                 history::accept(store, header, sums)?;
             }
         }
+        sidecars.look_for_names(header)?;
         Ok(sidecars)
     }
 
@@ -137,6 +138,11 @@ pub(super) fn sync(store: &Store, writer: &mut Writer) -> Result<()> {
     if result.is_ok() {
         if writer.pending.is_some() {
             stamp(store, writer);
+            if let Some(sidecars) = &mut writer.sidecars
+                && let Some(names) = &mut sidecars.names
+            {
+                names.settle(sidecars.folder.as_ref());
+            }
         }
         writer.settle(store);
     }
@@ -169,6 +175,9 @@ fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
         sidecars.journal.reserve(pending.after.length)?;
         if let Some(sums) = &mut sidecars.sums {
             sums.announce(pending.before.to_bytes(), pending.after.to_bytes())?;
+        }
+        if let Some(names) = &mut sidecars.names {
+            names.announce(pending.after.to_bytes())?;
         }
     }
     if let Some(sidecars) = &mut writer.sidecars {

@@ -11,6 +11,7 @@ use super::Store;
 use super::examine::{Examiner, Outcome};
 use super::history::History;
 use super::layout::{Layout, Placed};
+use super::names::NameFiles;
 use super::sidecars::Sums;
 use super::state::State;
 use crate::error::Result;
@@ -180,6 +181,7 @@ impl Store {
             outcome.bad(index, None, "meta.zr ends before its entry".to_owned(), None);
         }
         note(&examiner.history, &outcome, &mut found);
+        self.judge_names(&mut found)?;
         found.records = header.length.into();
         found.checked = outcome.checked;
         found.bad_records = outcome.bad_records;
@@ -187,6 +189,22 @@ impl Store {
         found.bad = outcome.bad;
         let refused = examiner.refused.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(Diagnosis { found, doomed: outcome.doomed, mends: outcome.mends, refused })
+    }
+
+    fn judge_names(&self, found: &mut Verification) -> Result<()> {
+        let Some(names) = self.names()? else {
+            if NameFiles::are_unreadable(self.dir.as_ref()) {
+                let text = "the file of names is damaged, or of another release: no record has a name";
+                found.notes.push(text.to_owned());
+            }
+            return Ok(());
+        };
+        found.faults.extend(names.fault()?);
+        let (named, len) = (names.named()?, self.len());
+        if named < len {
+            found.notes.push(format!("{} of {len} records have no name", len - named));
+        }
+        Ok(())
     }
 
     fn survey(&self, state: &State, header: Header, sums: Option<&Sums>) -> Result<Survey> {

@@ -394,17 +394,18 @@ impl<'a, 'b> Compactor<'a, 'b> {
     /// Brings empty records that lie behind the new frontier before it.
     fn place_empty_records(&self, new: &Header) -> Result<()> {
         let frontier = Place::frontier(new);
-        let mut entries = Overlay::new();
+        let mut moved = Vec::new();
         for i in 0..self.layout.len() {
             let Some(Placed { index, loc }) = self.record(i)? else { continue };
             if loc.phys_length == 0 && Place::of(&loc) > frontier {
-                entries.push((index, frontier.put(&loc).to_words()));
+                moved.push(Moving { index, from: loc, to: frontier.put(&loc) });
             }
         }
-        if entries.is_empty() {
+        if moved.is_empty() {
             return Ok(());
         }
-        self.change_entries(entries)
+        self.change_entries(moved.iter().map(|moving| (moving.index, moving.to.to_words())).collect())?;
+        self.move_rows(&moved)
     }
 
     /// Ends a compaction that failed. All records are whole, so the header's mark can go.

@@ -121,7 +121,7 @@ impl Compactor<'_, '_> {
     }
 
     /// Makes checksums follow their records. What a crash leaves undone here is done by the next opening (see `recover`).
-    fn move_rows(&self, batch: &[Moving]) -> Result<()> {
+    pub(super) fn move_rows(&self, batch: &[Moving]) -> Result<()> {
         let Some(sums) = self.alone.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref())
         else {
             return Ok(());

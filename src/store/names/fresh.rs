@@ -4,11 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
-
-/// Longest name that a file system gives, in bytes.
-pub const MAX_NAME: usize = 255;
-/// Longest target of a link that a file system takes, in bytes.
-pub const MAX_TARGET: usize = 4095;
+use crate::format::{MAX_NAME, MAX_TARGET};
 
 /// A folder in a [`NewNames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,7 +212,12 @@ impl NewNames {
         Ok(text)
     }
 
-    fn joined(&self, folder: FolderId, name: Text) -> Vec<u8> {
+    /// Whether a folder is there.
+    pub(super) fn has_folder(&self, parent: FolderId, name: &[u8]) -> bool {
+        self.known.contains_key(&(parent, Box::from(name)))
+    }
+
+    pub(super) fn joined(&self, folder: FolderId, name: Text) -> Vec<u8> {
         let mut names = vec![name];
         let mut at = folder;
         while let Some(found) = self.folders.get(at.0 as usize).filter(|_| at != FolderId::ROOT) {

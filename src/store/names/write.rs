@@ -1,0 +1,654 @@
+//! Giving names: nodes behind the tree's end first, then what leads to them, and last, with the header of meta.zr, the
+//! new end. Until then nobody looks at them; what a crash leaves is put right by the next writer (see `mend`).
+//!
+//! Held by the store's writer mutex. Processes that read meanwhile ignore numbers from the end on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::fresh::{FolderId, NewNames};
+use super::lookup::{self, Table};
+use super::read::{NAMES, TREE, open_tree};
+use super::window::Nodes;
+use super::{Names, NodeId, NodeKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    FIRST_AT, HEADER_BYTES, Header, NAMES_FIRST_UNIT, NAMES_HEADER_BYTES, NEXT_AT, ROOT_NODE,
+    TREE_HEADER_BYTES, TreeExtent, TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, name_at, node_at,
+    node_stride,
+};
+use crate::storage::{Access, Directory, StorageFile};
+use crate::store::append::Appender;
+use crate::store::delete::Plan;
+use crate::store::rows;
+use crate::store::sidecars::FOLDER;
+
+/// Bytes that are written at a time.
+const PIECE: usize = 1 << 20;
+
+/// The files of names, open for writing.
+pub(in crate::store) struct NameFiles {
+    pub(super) tree: Arc<dyn StorageFile>,
+    pub(super) names: Arc<dyn StorageFile>,
+    pub(super) path: PathBuf,
+    pub(super) header: TreeHeader,
+    /// What an append that is under way makes of the tree.
+    pending: Option<TreeExtent>,
+    /// Whether there is something that is not known to be on disk.
+    pub(super) dirty: bool,
+}
+
+impl NameFiles {
+    /// Opens the names in `folder`, which is at `path`; `None` where there are none, or of another release. `meta` is what
+    /// meta.zr holds.
+    pub(in crate::store) fn open(
+        folder: &dyn Directory,
+        path: &Path,
+        meta: &Header,
+    ) -> Result<Option<NameFiles>> {
+        let failed = |name: &str, e| Error::io(format!("can't open {}", path.join(name).display()), e);
+        let Some((tree, header)) = open_tree(folder, Access::Write).map_err(|e| failed(TREE, e))? else {
+            return Ok(None);
+        };
+        let Some(header) = header else {
+            log::warn!("{} is damaged, or of another release: no name is kept", path.join(TREE).display());
+            return Ok(None);
+        };
+        let names = match folder.open(NAMES, Access::Write) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => create_names(folder),
+            other => other,
+        };
+        let names = names.map_err(|e| failed(NAMES, e))?;
+        let path = path.to_path_buf();
+        let mut files = NameFiles { tree, names, path, header, pending: None, dirty: false };
+        files.settle_down(folder, meta)?;
+        Ok(Some(files))
+    }
+
+    /// Looks at the header again: another process of zrfs may have named records meanwhile.
+    pub(in crate::store) fn reload(&mut self, folder: &dyn Directory, meta: &Header) -> Result<()> {
+        if self.pending.is_some() {
+            return Ok(());
+        }
+        let mut bytes = [0; TREE_HEADER_BYTES];
+        self.tree.read_at(&mut bytes, 0).map_err(|e| self.io("read", TREE, e))?;
+        if let Some(header) = TreeHeader::parse(&bytes) {
+            self.header = header;
+        }
+        self.settle_down(folder, meta)
+    }
+
+    /// Puts right what an append that was cut off has left.
+    fn settle_down(&mut self, folder: &dyn Directory, meta: &Header) -> Result<()> {
+        let [a, b] = self.header.extents;
+        let ends = |extent: Option<TreeExtent>| extent.map(|extent| (extent.end, extent.lookup));
+        if self.header.unfinished || ends(a) != ends(b) {
+            self.mend(folder, &meta.to_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Creates empty files of names.
+    fn create(folder: &dyn Directory, path: &Path, meta: &[u8; HEADER_BYTES]) -> Result<NameFiles> {
+        let failed = |name: &str, e| Error::io(format!("can't create {}", path.join(name).display()), e);
+        let extent = TreeExtent { meta: *meta, end: ROOT_NODE, lookup: 0, lookup_bits: 0, entries: 0 };
+        let header = TreeHeader { key: new_key(), extents: [Some(extent); 2], unfinished: true };
+        let names = match folder.open(NAMES, Access::Write) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => create_names(folder),
+            other => other,
+        };
+        let names = names.map_err(|e| failed(NAMES, e))?;
+        let tree = folder.create(TREE).map_err(|e| failed(TREE, e))?;
+        tree.write_at(&header.to_bytes(), 0).map_err(|e| failed(TREE, e))?;
+        Ok(NameFiles { tree, names, path: path.to_path_buf(), header, pending: None, dirty: true })
+    }
+
+    /// Whether there is a tree that this release can't read.
+    pub(in crate::store) fn are_unreadable(dir: &dyn Directory) -> bool {
+        let tree = dir.folder(FOLDER).and_then(|folder| open_tree(folder.as_ref(), Access::Read));
+        matches!(tree, Ok(Some((_, None))))
+    }
+
+    /// Disk and apparent size of all files of names in `folder`, in bytes.
+    pub(in crate::store) fn sizes(folder: &dyn Directory) -> (u64, u64) {
+        let Ok(Some((tree, header))) = open_tree(folder, Access::Read) else { return (0, 0) };
+        let numbers = header.iter().flat_map(|header| header.extents).flatten().map(|extent| extent.lookup);
+        let mut numbers: Vec<_> = numbers.collect();
+        numbers.dedup();
+        let others = numbers.into_iter().map(lookup::file_name).chain([NAMES.to_owned()]);
+        let files = others.filter_map(|name| folder.open(&name, Access::Read).ok()).chain([tree]);
+        let sizes = files.filter_map(|file| file.attributes().ok());
+        sizes.fold((0, 0), |(disk, all), file| (disk + file.allocated, all + file.len))
+    }
+
+    /// The extent that counts. After `settle_down` both are the same.
+    fn extent(&self) -> TreeExtent {
+        let none = TreeExtent { meta: [0; 16], end: ROOT_NODE, lookup: 0, lookup_bits: 0, entries: 0 };
+        self.header.extents.into_iter().flatten().max_by_key(|extent| extent.end).unwrap_or(none)
+    }
+
+    /// Writes the names of the records from `first` on; `meta` is what meta.zr holds, `old` what is named already.
+    fn add(
+        &mut self,
+        folder: &dyn Directory,
+        meta: &[u8; HEADER_BYTES],
+        old: Option<&Names<'_>>,
+        first: u32,
+        fresh: &NewNames,
+    ) -> Result<()> {
+        let before = TreeExtent { meta: *meta, ..self.extent() };
+        self.put_extents(before, 1)?;
+        self.put_unfinished(true)?;
+        self.sync_tree()?;
+        self.dirty = true;
+
+        let layout = Layout::new(before.end, old, fresh)?;
+        self.names
+            .allocate(0, name_at(first) + layout.records.len() as u64 * 4)
+            .map_err(|e| self.io("take disk for", NAMES, e))?;
+        let mut out = Pieces::new(self.names.as_ref(), name_at(first));
+        let rows = layout.records.iter().try_for_each(|number| out.put(&number.to_le_bytes()));
+        rows.and_then(|()| out.finish()).map_err(|e| self.io("write", NAMES, e))?;
+        self.write_nodes(&layout, before.end, first, fresh).map_err(|e| self.io("write", TREE, e))?;
+        self.link_old_folders(&layout, before.end).map_err(|e| self.io("write", TREE, e))?;
+        let extent = TreeExtent { end: layout.end, ..before };
+        self.pending = Some(self.write_lookup(folder, extent, &layout, fresh)?);
+        Ok(())
+    }
+
+    fn write_nodes(&self, layout: &Layout, end: u32, first: u32, fresh: &NewNames) -> io::Result<()> {
+        let mut out = Pieces::new(self.tree.as_ref(), node_at(end));
+        let mut bytes = Vec::new();
+        let mut put = |node: TreeNode<'_>| {
+            bytes.clear();
+            node.write(&mut bytes);
+            out.put(&bytes)
+        };
+        let blank = TreeNode {
+            next: 0,
+            first: 0,
+            last: 0,
+            folders: 0,
+            parent: ROOT_NODE,
+            modified_ns: 0,
+            kind: TreeKind::Folder,
+            executable: false,
+            name: b"",
+            target: b"",
+        };
+        for (folder, place) in fresh.folders.iter().zip(&layout.folders).filter(|(_, place)| place.is_new) {
+            put(TreeNode {
+                next: place.next,
+                first: place.first,
+                last: place.last,
+                folders: place.folders,
+                parent: layout.number(folder.parent),
+                modified_ns: folder.modified_ns,
+                name: fresh.bytes_of(folder.name),
+                ..blank
+            })?;
+        }
+        for ((record, &next), index) in fresh.records.iter().zip(&layout.next).zip(first..) {
+            put(TreeNode {
+                next,
+                first: index,
+                parent: layout.number(record.folder),
+                modified_ns: record.modified_ns,
+                kind: TreeKind::Record,
+                executable: record.executable,
+                name: fresh.bytes_of(record.name),
+                ..blank
+            })?;
+        }
+        for (link, &(_, next)) in fresh.links.iter().zip(&layout.links) {
+            put(TreeNode {
+                next,
+                parent: layout.number(link.folder),
+                modified_ns: link.modified_ns,
+                kind: TreeKind::Link,
+                name: fresh.bytes_of(link.name),
+                target: &link.target,
+                ..blank
+            })?;
+        }
+        out.finish()
+    }
+
+    /// Makes the folders that were there lead to what came into them.
+    fn link_old_folders(&self, layout: &Layout, end: u32) -> io::Result<()> {
+        let mut nodes = Nodes::new(&self.tree, end);
+        for place in layout.folders.iter().filter(|place| !place.is_new && place.first != 0) {
+            let Some((first, last, folders)) =
+                nodes.get(place.number)?.map(|node| (node.first, node.last, node.folders))
+            else {
+                continue;
+            };
+            if last == 0 {
+                self.put_numbers(place.number, FIRST_AT, &[place.first])?;
+            } else {
+                self.put_numbers(last, NEXT_AT, &[place.first])?;
+            }
+            let first = if last == 0 { place.first } else { first };
+            self.put_numbers(place.number, FIRST_AT, &[first, place.last, folders + place.folders])?;
+        }
+        Ok(())
+    }
+
+    /// Writes numbers into a node.
+    pub(super) fn put_numbers(&self, number: u32, at: u64, numbers: &[u32]) -> io::Result<()> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.tree.write_at(&bytes, node_at(number) + at)
+    }
+
+    fn write_lookup(
+        &self,
+        folder: &dyn Directory,
+        extent: TreeExtent,
+        layout: &Layout,
+        fresh: &NewNames,
+    ) -> Result<TreeExtent> {
+        let hash =
+            |folder: FolderId, name: &[u8]| lookup::hash(&self.header.key, layout.number(folder), name);
+        let folders = fresh.folders.iter().zip(&layout.folders).filter(|(_, place)| place.is_new);
+        let folders = folders
+            .filter(|(_, place)| place.number != ROOT_NODE)
+            .map(|(folder, place)| (hash(folder.parent, fresh.bytes_of(folder.name)), place.number));
+        let records = fresh.records.iter().zip(&layout.records);
+        let records =
+            records.map(|(record, &number)| (hash(record.folder, fresh.bytes_of(record.name)), number));
+        let links = fresh.links.iter().zip(&layout.links);
+        let links = links.map(|(link, &(number, _))| (hash(link.folder, fresh.bytes_of(link.name)), number));
+        let entries = folders.chain(records).chain(links);
+        let count = layout.count;
+        let name = lookup::file_name(extent.lookup);
+        let old = if extent.lookup == 0 { None } else { folder.open(&name, Access::Write).ok() };
+        let total = extent.entries.saturating_add(count);
+        match old {
+            Some(old) if lookup::takes(&extent, count) => {
+                let entries: Vec<_> = entries.collect();
+                lookup::insert(old.as_ref(), extent.lookup_bits, &entries)
+                    .and_then(|()| old.sync())
+                    .map_err(|e| self.io("write", &name, e))?;
+                Ok(TreeExtent { entries: total, ..extent })
+            }
+            old => {
+                let mut table = Table::for_entries(total)?;
+                if let Some(old) = old {
+                    // Names behind the old end were left by an append that failed.
+                    let end = self.extent().end;
+                    table.take_over(&old, extent.lookup_bits, end).map_err(|e| self.io("read", &name, e))?;
+                }
+                entries.for_each(|(hash, number)| table.insert(hash, number));
+                let number = self.write_table(folder, extent.lookup, &table)?;
+                Ok(TreeExtent { lookup: number, lookup_bits: table.bits(), entries: total, ..extent })
+            }
+        }
+    }
+
+    /// Writes a table to the file behind number `last`, makes it durable, and gives its number.
+    pub(super) fn write_table(&self, folder: &dyn Directory, last: u32, table: &Table) -> Result<u32> {
+        let number = last.wrapping_add(1).max(1);
+        let name = lookup::file_name(number);
+        // One that an append has left which was cut off.
+        let _ = folder.remove(&name);
+        let file = folder.create(&name).map_err(|e| self.io("create", &name, e))?;
+        let written = table.write(file.as_ref()).and_then(|()| file.sync());
+        if let Err(e) = written {
+            let _ = folder.remove(&name);
+            return Err(self.io("write", &name, e));
+        }
+        Ok(number)
+    }
+
+    /// Notes how far the tree goes when meta.zr holds `after`. The caller syncs before it writes that.
+    pub(in crate::store) fn announce(&mut self, after: [u8; HEADER_BYTES]) -> Result<()> {
+        let Some(pending) = &mut self.pending else { return Ok(()) };
+        pending.meta = after;
+        let pending = *pending;
+        self.header.extents[1] = Some(pending);
+        self.dirty = true;
+        self.tree.write_at(&pending.to_bytes(), TreeExtent::at(1)).map_err(|e| self.io("write", TREE, e))
+    }
+
+    /// Notes that meta.zr holds what was announced. Losing it costs a look at all names.
+    pub(in crate::store) fn settle(&mut self, folder: &dyn Directory) {
+        let Some(pending) = self.pending.take() else { return };
+        let old = self.header.extents[0].map(|extent| extent.lookup).filter(|&old| old != pending.lookup);
+        self.header.extents[0] = Some(pending);
+        let written = self.tree.write_at(&pending.to_bytes(), TreeExtent::at(0));
+        let written =
+            written.map_err(|e| self.io("write", TREE, e)).and_then(|()| self.put_unfinished(false));
+        match written {
+            Ok(()) => {
+                // Who has it open reads on in it.
+                old.filter(|&old| old != 0).map(|old| folder.remove(&lookup::file_name(old)));
+            }
+            Err(e) => log::debug!("{e}"),
+        }
+    }
+
+    /// Gives up names that were written and are not to count. What leads to them is taken away by the next writer.
+    fn give_up(&mut self, folder: &dyn Directory) {
+        let kept = self.header.extents[0].unwrap_or_else(|| self.extent());
+        if let Some(pending) = self.pending.take()
+            && pending.lookup != kept.lookup
+        {
+            let _ = folder.remove(&lookup::file_name(pending.lookup));
+        }
+        // Failing at it costs space.
+        let _ = self.tree.set_len(node_at(kept.end));
+    }
+
+    /// Makes both extents the same, the one at place `first` before the other, so that one is whole at every moment.
+    pub(super) fn put_extents(&mut self, extent: TreeExtent, first: usize) -> Result<()> {
+        for which in [first, 1 - first.min(1)] {
+            if self.header.extents.get(which) == Some(&Some(extent)) {
+                continue;
+            }
+            let bytes = extent.to_bytes();
+            self.tree.write_at(&bytes, TreeExtent::at(which)).map_err(|e| self.io("write", TREE, e))?;
+            self.sync_tree()?;
+            if let Some(place) = self.header.extents.get_mut(which) {
+                *place = Some(extent);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn put_unfinished(&mut self, unfinished: bool) -> Result<()> {
+        self.header.unfinished = unfinished;
+        let written = self.tree.write_at(&[u8::from(unfinished)], UNFINISHED_AT);
+        written.map_err(|e| self.io("write", TREE, e))
+    }
+
+    pub(super) fn sync_tree(&self) -> Result<()> {
+        self.tree.sync().map_err(|e| self.io("sync", TREE, e).of_sync())
+    }
+
+    /// Makes the names durable.
+    pub(in crate::store) fn sync(&mut self) -> Result<()> {
+        if self.dirty {
+            self.names.sync().map_err(|e| self.io("sync", NAMES, e).of_sync())?;
+            self.sync_tree()?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Makes the records from `first` on nameless, whatever lay there before.
+    pub(in crate::store) fn clear(&mut self, first: u32, end: u32) -> Result<()> {
+        let len = self.names.attributes().map_err(|e| self.io("read", NAMES, e))?.len;
+        let count = len.min(name_at(end)).saturating_sub(name_at(first));
+        if count > 0 {
+            self.dirty = true;
+            let zeros = vec![0; usize::try_from(count).unwrap_or(0)];
+            self.names.write_at(&zeros, name_at(first)).map_err(|e| self.io("write", NAMES, e))?;
+        }
+        Ok(())
+    }
+
+    /// Makes names follow the records that a delete moves. Doing it again does no harm.
+    pub(in crate::store) fn move_names(&self, plan: &Plan) -> Result<()> {
+        let mut from: Vec<(u32, u32)> = plan.moves.iter().map(|&(hole, from)| (from, hole)).collect();
+        from.sort_unstable();
+        let numbers = self.numbers(from.iter().map(|&(from, _)| from))?;
+        let mut moved: Vec<_> = from.iter().zip(numbers).map(|(&(_, hole), number)| (hole, number)).collect();
+        moved.sort_unstable_by_key(|&(hole, _)| hole);
+        self.put_rows(&moved)?;
+        let nodes: Vec<_> = moved.iter().map(|&(hole, number)| (u32::from_le_bytes(number), hole)).collect();
+        self.put_indices(nodes)?;
+        self.sync_moved()
+    }
+
+    /// Takes [`NameFiles::move_names`] back, where `before` are the rows that the holes had.
+    pub(in crate::store) fn move_back(&self, plan: &Plan, before: &[rows::Indexed<4>]) -> Result<()> {
+        self.put_rows(before)?;
+        let mut from: Vec<u32> = plan.moves.iter().map(|&(_, from)| from).collect();
+        from.sort_unstable();
+        let numbers = self.numbers(from.iter().copied())?;
+        let nodes = numbers.into_iter().map(u32::from_le_bytes).zip(from).collect();
+        self.put_indices(nodes)?;
+        self.sync_moved()
+    }
+
+    /// The rows of the holes of a delete.
+    pub(in crate::store) fn rows_of_holes(&self, plan: &Plan) -> Result<Vec<rows::Indexed<4>>> {
+        let holes = || plan.moves.iter().map(|&(hole, _)| hole);
+        Ok(holes().zip(self.numbers(holes())?).collect())
+    }
+
+    fn numbers(&self, indices: impl Iterator<Item = u32>) -> Result<Vec<[u8; 4]>> {
+        let base = NAMES_HEADER_BYTES as u64;
+        rows::read_scattered(self.names.as_ref(), base, indices).map_err(|e| self.io("read", NAMES, e))
+    }
+
+    fn put_rows(&self, moved: &[rows::Indexed<4>]) -> Result<()> {
+        let base = NAMES_HEADER_BYTES as u64;
+        // Behind the end of the file there are no names: rows that say so need no disk.
+        let len = self.names.attributes().map_err(|e| self.io("read", NAMES, e))?.len;
+        let needed = |&&(hole, number): &&rows::Indexed<4>| number != [0; 4] || name_at(hole) < len;
+        let moved: Vec<_> = moved.iter().filter(needed).copied().collect();
+        rows::write_scattered(self.names.as_ref(), base, &moved).map_err(|e| self.io("write", NAMES, e))
+    }
+
+    /// Writes the indices of records into their nodes.
+    fn put_indices(&self, mut nodes: Vec<(u32, u32)>) -> Result<()> {
+        nodes.sort_unstable();
+        let mut there = Nodes::new(&self.tree, self.extent().end);
+        for (number, index) in nodes {
+            // A damaged row must not spoil a node.
+            let node = there.get(number).map_err(|e| self.io("read", TREE, e))?;
+            if node.is_some_and(|node| node.kind == TreeKind::Record && node.first != index) {
+                self.put_numbers(number, FIRST_AT, &[index]).map_err(|e| self.io("write", TREE, e))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_moved(&self) -> Result<()> {
+        self.names.sync().map_err(|e| self.io("sync", NAMES, e).of_sync())?;
+        self.sync_tree()
+    }
+
+    pub(super) fn io(&self, verb: &str, name: &str, e: io::Error) -> Error {
+        Error::io(format!("can't {verb} {}", self.path.join(name).display()), e)
+    }
+}
+
+impl Appender<'_> {
+    /// Names the records of this append, from its first one on: the i-th name is that of the i-th record. Called once, when
+    /// all records are appended; the commit then waits for the disk, as [`Store::sync`] does, and the names are there.
+    ///
+    /// Memory: 8 bytes a name, and 8 to 22 a name of the whole store where the table to look them up has to grow.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Geometry`] where there are not as many names as records; [`ErrorKind::Unsupported`] where an earlier
+    /// append was not synced; as for [`Store::check_names`]; what the system refuses.
+    pub fn set_names(&mut self, names: &NewNames) -> Result<()> {
+        let (store, first) = (self.store(), self.first());
+        let path = store.path().display();
+        if names.len() as u64 != self.len() - u64::from(first) {
+            let text = format!("{} names for {} records", names.len(), self.len() - u64::from(first));
+            return Err(Error::new(ErrorKind::Geometry, text));
+        }
+        if self.writer().pending.is_some() {
+            let text = format!("{path}: records can't be named behind an append that was not synced");
+            return Err(Error::new(ErrorKind::Unsupported, text).with_help("sync the store first"));
+        }
+        store.check_names(names)?;
+        let old = store.names()?;
+        let meta = store.meta.header_bytes()?;
+        let Some(sidecars) = self.writer().sidecars.as_mut().filter(|sidecars| sidecars.sums.is_some())
+        else {
+            let text = format!("{path}: its checksums are of another release, so names can't be kept");
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        };
+        let (folder, names_path) = (sidecars.folder.as_ref(), &sidecars.path);
+        let files = match &mut sidecars.names {
+            Some(files) => files,
+            None if open_tree(folder, Access::Read).is_ok_and(|tree| tree.is_some()) => {
+                let text = format!("{} is damaged, or of another release", names_path.join(TREE).display());
+                return Err(Error::new(ErrorKind::Unsupported, text)
+                    .with_help("move it away to name records anew; those that it names lose their names"));
+            }
+            none => none.insert(NameFiles::create(folder, names_path, &meta)?),
+        };
+        sidecars.created = true;
+        let added = files.add(folder, &meta, old.as_ref(), first, names);
+        self.note_named(added.is_ok());
+        added
+    }
+
+    /// Gives names up that were not committed.
+    pub(in crate::store) fn drop_names(&mut self) {
+        if let Some(sidecars) = &mut self.writer().sidecars
+            && let Some(names) = &mut sidecars.names
+        {
+            names.give_up(sidecars.folder.as_ref());
+        }
+    }
+}
+
+fn create_names(folder: &dyn Directory) -> io::Result<Arc<dyn StorageFile>> {
+    let names = folder.create(NAMES)?;
+    names.write_at(&NAMES_FIRST_UNIT, 0)?;
+    Ok(names)
+}
+
+/// A key that nobody knows who makes names.
+fn new_key() -> [u8; 16] {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let half = || RandomState::new().build_hasher().finish();
+    (u128::from(half()) << 64 | u128::from(half())).to_le_bytes()
+}
+
+/// Where new nodes go, and what leads to them.
+struct Layout {
+    folders: Vec<FolderPlace>,
+    /// Node numbers of the records, and of the next node in each one's folder.
+    records: Vec<u32>,
+    next: Vec<u32>,
+    /// Those of the links.
+    links: Vec<(u32, u32)>,
+    /// New nodes in all, without the root.
+    count: u32,
+    end: u32,
+}
+
+/// A folder's node, and what of its children is new.
+struct FolderPlace {
+    number: u32,
+    is_new: bool,
+    next: u32,
+    first: u32,
+    last: u32,
+    folders: u32,
+}
+
+impl Layout {
+    fn new(end: u32, old: Option<&Names<'_>>, fresh: &NewNames) -> Result<Layout> {
+        let mut cursor = end;
+        let mut take = |name: usize, target: usize| -> Result<u32> {
+            let number = cursor;
+            let stride = u32::try_from(node_stride(name, target) / 8).unwrap_or(u32::MAX);
+            cursor = cursor
+                .checked_add(stride)
+                .ok_or_else(|| Error::new(ErrorKind::Full, "the names of a store take more than 32 GiB"))?;
+            Ok(number)
+        };
+        let mut folders: Vec<FolderPlace> = Vec::with_capacity(fresh.folders.len());
+        for (i, folder) in fresh.folders.iter().enumerate() {
+            let name = fresh.bytes_of(folder.name);
+            let known = match (old, folders.get(folder.parent.0 as usize)) {
+                (None, _) => None,
+                (Some(_), _) if i == 0 => Some(NodeId::ROOT),
+                (Some(old), Some(parent)) if !parent.is_new => {
+                    let there = old.child(NodeId(parent.number), name)?;
+                    there.filter(|node| matches!(node.kind, NodeKind::Folder { .. })).map(|node| node.id)
+                }
+                _ => None,
+            };
+            let (number, is_new) = match known {
+                Some(id) => (id.0, false),
+                None => (take(name.len(), 0)?, true),
+            };
+            folders.push(FolderPlace { number, is_new, next: 0, first: 0, last: 0, folders: 0 });
+        }
+        let records: Vec<u32> = fresh
+            .records
+            .iter()
+            .map(|record| take(fresh.bytes_of(record.name).len(), 0))
+            .collect::<Result<_>>()?;
+        let mut links: Vec<(u32, u32)> = fresh
+            .links
+            .iter()
+            .map(|link| Ok((take(fresh.bytes_of(link.name).len(), link.target.len())?, 0)))
+            .collect::<Result<_>>()?;
+        // From the last to the first, so that each knows the next one in its folder.
+        let put = |folders: &mut Vec<FolderPlace>, parent: FolderId, number: u32| -> u32 {
+            let Some(place) = folders.get_mut(parent.0 as usize) else { return 0 };
+            if place.last == 0 {
+                place.last = number;
+            }
+            std::mem::replace(&mut place.first, number)
+        };
+        for (link, (number, next)) in fresh.links.iter().zip(&mut links).rev() {
+            *next = put(&mut folders, link.folder, *number);
+        }
+        let mut next = vec![0; records.len()];
+        for ((record, &number), next) in fresh.records.iter().zip(&records).zip(&mut next).rev() {
+            *next = put(&mut folders, record.folder, number);
+        }
+        let mut new_folders = 0;
+        for (i, folder) in fresh.folders.iter().enumerate().skip(1).rev() {
+            let Some(number) = folders.get(i).filter(|place| place.is_new).map(|place| place.number) else {
+                continue;
+            };
+            let behind = put(&mut folders, folder.parent, number);
+            if let Some(place) = folders.get_mut(i) {
+                place.next = behind;
+            }
+            if let Some(parent) = folders.get_mut(folder.parent.0 as usize) {
+                parent.folders += 1;
+            }
+            new_folders += 1;
+        }
+        let count = records.len() + links.len() + new_folders;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(Layout { folders, records, next, links, count, end: cursor })
+    }
+
+    fn number(&self, folder: FolderId) -> u32 {
+        self.folders.get(folder.0 as usize).map_or(ROOT_NODE, |place| place.number)
+    }
+}
+
+/// Bytes on their way into a file, written in large pieces.
+struct Pieces<'a> {
+    file: &'a dyn StorageFile,
+    bytes: Vec<u8>,
+    at: u64,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(file: &'a dyn StorageFile, at: u64) -> Pieces<'a> {
+        Pieces { file, bytes: Vec::with_capacity(PIECE), at }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= PIECE { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_at(&self.bytes, self.at)?;
+        self.at += self.bytes.len() as u64;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.flush()
+    }
+}
