@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use super::locks::Alone;
 use super::names::NameFiles;
 use super::sidecars::{self, Sidecars, Sums};
-use super::state::Overlay;
+use super::state::{Moves, Overlay};
 use super::{Store, out_of_range, rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, Journal, Partner, Partners, ROW_BYTES, Work};
@@ -64,8 +64,14 @@ impl Plan {
         Plan { old, new, moves }
     }
 
+    /// Shows readers the store as it will be.
+    pub(super) fn show(&self, store: &Store) -> Result<()> {
+        store.show_moves(self.overlay(store)?, Moves::new(&self.moves), &self.new);
+        Ok(())
+    }
+
     /// The entries as they will be, for readers.
-    pub(super) fn overlay(&self, store: &Store) -> Result<Overlay> {
+    fn overlay(&self, store: &Store) -> Result<Overlay> {
         self.moves.iter().map(|&(hole, from)| Ok((hole, store.meta.entry(from)?))).collect()
     }
 }
@@ -276,8 +282,7 @@ impl<'a> Step<'a> {
         if let Some(names) = self.names() {
             self.names_before = names.rows_of_holes(&self.plan)?;
         }
-        let overlay = self.plan.overlay(store)?;
-        store.show(overlay, &self.plan.new);
+        self.plan.show(store)?;
         move_entries(store, &self.plan, self.sums(), self.names())
     }
 

@@ -13,7 +13,7 @@ use super::sidecars::Sums;
 use super::state::State;
 use super::{Store, resize};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{HEADER_BYTES, Header, RecordLoc, Row, Slot, Version, checksum};
+use crate::format::{HEADER_BYTES, Header, ROW_BYTES, RecordLoc, Row, Slot, Version, checksum};
 
 #[derive(Default)]
 pub(super) struct History {
@@ -160,17 +160,24 @@ pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<
         return Err(Error::new(ErrorKind::Damaged, format!("{}: {text}", store.path.display()))
             .with_help("`zrfs repair` puts it right; until then nothing is written"));
     }
-    if let Some(from) = history.doubt_from {
+    let in_doubt = |row: &Row| {
+        let place = RecordLoc::decode(row.loc, header.version).map(|loc| Place::of(&loc));
+        history.doubt_from.is_some_and(|from| place.is_some_and(|place| place >= from))
+    };
+    if history.doubt_from.is_some() || history.damaged_rows > 0 {
         for block in sums.blocks(header.length)? {
-            let mut doubtful = Vec::new();
+            let mut changed = Vec::new();
             for (index, slot) in block? {
-                if let Slot::Row(row) = slot
-                    && RecordLoc::decode(row.loc, header.version).is_some_and(|loc| Place::of(&loc) >= from)
-                {
-                    doubtful.push((index, Row { doubtful: true, ..row }.to_bytes()));
+                match slot {
+                    Slot::Row(row) if in_doubt(&row) => {
+                        changed.push((index, Row { doubtful: true, ..row }.to_bytes()));
+                    }
+                    // Its record may be another one now, which nothing would tell any more.
+                    Slot::Damaged => changed.push((index, [0; ROW_BYTES])),
+                    _ => {}
                 }
             }
-            sums.write_rows(&doubtful)?;
+            sums.write_rows(&changed)?;
         }
         sums.sync()?;
     }

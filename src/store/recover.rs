@@ -34,8 +34,7 @@ impl Store {
     /// Shows readers what the unfinished step comes to. `header` is the one on disk, without its mark.
     pub(super) fn show_finished(&self, header: &Header) -> Result<()> {
         if let Verdict::Delete(plan, _) = self.judge(header)? {
-            let overlay = plan.overlay(self)?;
-            self.show(overlay, &plan.new);
+            plan.show(self)?;
         }
         Ok(())
     }

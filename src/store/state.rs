@@ -18,9 +18,29 @@ use crate::format::{Header, Version};
 /// Entries that stand for those of the table, by index.
 pub(super) type Overlay = Vec<(u32, [u64; 2])>;
 
+/// Records on their way to another index.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// Index after and before, sorted.
+    by_hole: Vec<(u32, u32)>,
+    /// Index before and after, sorted.
+    by_origin: Vec<(u32, u32)>,
+}
+
+impl Moves {
+    /// `moves` holds the index after and before, sorted.
+    pub(super) fn new(moves: &[(u32, u32)]) -> Moves {
+        let mut by_origin: Vec<_> = moves.iter().map(|&(hole, from)| (from, hole)).collect();
+        by_origin.sort_unstable();
+        Moves { by_hole: moves.to_vec(), by_origin }
+    }
+}
+
 pub(super) struct State {
     pub(super) chunks: Arc<Chunks>,
     overlay: Overlay,
+    /// What a delete that is under way moves: where what is kept beside the records may not have followed them yet.
+    moves: Moves,
     /// The header that this state goes by.
     header: ArcSwap<Header>,
     /// Version number in the high half, live records in the low one, of that header.
@@ -56,7 +76,7 @@ impl State {
     /// `overlay` is sorted by index.
     pub(super) fn new(chunks: Arc<Chunks>, overlay: Overlay, header: &Header) -> State {
         let published = AtomicU64::new(Published::new(header).0);
-        State { chunks, overlay, header: ArcSwap::from_pointee(*header), published }
+        State { chunks, overlay, moves: Moves::default(), header: ArcSwap::from_pointee(*header), published }
     }
 
     #[inline]
@@ -86,11 +106,26 @@ impl State {
         if self.overlay.is_empty() { None } else { self.search(index) }
     }
 
+    /// Where what is kept beside record `index` is sure to stand.
+    pub(super) fn origin_of(&self, index: u32) -> u32 {
+        find(&self.moves.by_hole, index)
+    }
+
+    /// The index of the record that was `index` before the delete that is under way.
+    pub(super) fn index_now(&self, index: u32) -> u32 {
+        find(&self.moves.by_origin, index)
+    }
+
     #[cold]
     fn search(&self, index: u32) -> Option<[u64; 2]> {
         let at = self.overlay.binary_search_by_key(&index, |&(index, _)| index).ok()?;
         self.overlay.get(at).map(|&(_, words)| words)
     }
+}
+
+fn find(moves: &[(u32, u32)], index: u32) -> u32 {
+    let at = moves.binary_search_by_key(&index, |&(from, _)| from).ok();
+    at.and_then(|at| moves.get(at)).map_or(index, |&(_, to)| to)
 }
 
 impl Store {
@@ -105,6 +140,13 @@ impl Store {
     pub(super) fn show(&self, overlay: Overlay, header: &Header) {
         let chunks = Arc::clone(&self.state().chunks);
         self.replace(State::new(chunks, overlay, header));
+    }
+
+    /// As [`Store::show`], for a delete that moves records.
+    pub(super) fn show_moves(&self, overlay: Overlay, moves: Moves, header: &Header) {
+        let chunks = Arc::clone(&self.state().chunks);
+        let state = State::new(chunks, overlay, header);
+        self.replace(State { moves, ..state });
     }
 
     /// As [`Store::show`], with no chunk open: files that went are not found open later.

@@ -188,23 +188,31 @@ struct Look<'a> {
 impl Look<'_> {
     /// Node number in the row of a record; 0: none.
     fn row(&mut self, index: u32) -> Result<u32> {
-        let bytes = self.rows.get(name_at(index), 4).map_err(|e| self.tree.io(self.store, NAMES, e))?;
+        let at = name_at(self.state.origin_of(index));
+        let bytes = self.rows.get(at, 4).map_err(|e| self.tree.io(self.store, NAMES, e))?;
         Ok(bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)))
     }
 
     /// Whether a record is the one that was named: it is where zrfs has written it, and nothing suggests that another one
-    /// came to that place.
+    /// came to that place; or its bytes are those.
     fn is_as_written(&mut self, index: u32) -> Result<bool> {
         let Ok(words) = self.store.words(&self.state, index) else { return Ok(false) };
-        let bytes =
-            self.sums.get(row_at(index), ROW_BYTES).map_err(|e| self.tree.io(self.store, "checksums", e))?;
-        let Some(Slot::Row(row)) = bytes.first_chunk().map(Row::parse) else { return Ok(false) };
-        if row.loc != words {
+        let at = row_at(self.state.origin_of(index));
+        let bytes = self.sums.get(at, ROW_BYTES).map_err(|e| self.tree.io(self.store, "checksums", e))?;
+        let row = match bytes.first_chunk().map(Row::parse) {
+            Some(Slot::Row(row)) => row,
+            // Torn when the power went, or damaged since: it says nothing, and nobody else has been here.
+            Some(Slot::Damaged) => return Ok(!self.tree.foreign && self.tree.doubt_from.is_none()),
+            Some(Slot::Empty) | None => return Ok(false),
+        };
+        let Some(loc) = RecordLoc::decode(words, self.version) else { return Ok(false) };
+        let has_moved = row.loc != words;
+        if has_moved && !row.has_shape_of(&loc) {
             return Ok(false);
         }
-        let place = RecordLoc::decode(words, self.version).map(|loc| Place::of(&loc));
+        let row = Row { loc: words, ..row };
         let in_doubt =
-            row.doubtful || self.tree.doubt_from.is_some_and(|from| place.is_none_or(|at| at >= from));
+            has_moved || row.doubtful || self.tree.doubt_from.is_some_and(|from| Place::of(&loc) >= from);
         Ok(!in_doubt || history::is_there(self.store, &self.state, &row, self.version, &mut self.bytes)?)
     }
 
@@ -221,14 +229,15 @@ impl Look<'_> {
     /// Reads node `number` into `to`, where it is there and named by its record; gives the number of the next one in its
     /// folder, and whether it is.
     fn read(&mut self, number: u32, to: &mut NamedNode) -> Result<Option<(u32, bool)>> {
-        let Some(node) = self.node(number)? else { return Ok(None) };
-        let (next, index) = (node.next, node.first);
-        if node.kind == TreeKind::Blank {
+        let Some(node) = self.node(number)?.filter(|node| node.kind != TreeKind::Blank) else {
             return Ok(None);
-        }
+        };
+        let (next, noted) = (node.next, node.first);
         fill(to, number, &node);
-        let is_record = matches!(to.kind, NodeKind::Record { .. });
-        Ok(Some((next, !is_record || self.is_name_of(number, index)?)))
+        let NodeKind::Record { index, .. } = &mut to.kind else { return Ok(Some((next, true))) };
+        let now = self.state.index_now(noted);
+        *index = now.into();
+        Ok(Some((next, self.is_name_of(number, now)?)))
     }
 }
 
@@ -272,8 +281,8 @@ impl Names<'_> {
             length,
             version: self.store.version(),
             nodes: Nodes::new(&tree.tree, tree.extent.end),
-            rows: Window::new(&tree.names, name_at(length)),
-            sums: Window::new(tree.sums.file(), row_at(length)),
+            rows: Window::new(&tree.names, u64::MAX),
+            sums: Window::new(tree.sums.file(), u64::MAX),
             bytes: Vec::new(),
         }
     }
@@ -417,14 +426,9 @@ impl Names<'_> {
         let mut found = blank();
         for index in u32::try_from(first).unwrap_or(u32::MAX)..look.length {
             let number = look.row(index)?;
-            let mut named = false;
-            if number != 0
-                && let Some(node) = look.node(number)?
-                && (node.kind, node.first) == (TreeKind::Record, index)
-            {
-                fill(&mut found, number, &node);
-                named = look.is_as_written(index)?;
-            }
+            let named = number != 0
+                && look.read(number, &mut found)?.is_some_and(|(_, counts)| counts)
+                && matches!(found.kind, NodeKind::Record { index: at, .. } if at == u64::from(index));
             if take(index.into(), named.then_some(&found)) {
                 break;
             }

@@ -137,6 +137,12 @@ fn check(store: &Store, nameless: &BTreeSet<u32>) -> BTreeSet<Vec<u8>> {
     folders
 }
 
+/// Says where a check has failed.
+fn within(state: &str, what: &str, check: impl FnOnce()) {
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err();
+    assert!(!failed, "{what}: {state}");
+}
+
 fn go(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
@@ -298,9 +304,10 @@ fn every_crash_leaves_names_that_fit_their_records() {
             assert_eq!(has("empty 30"), came(30), "{}", state.what);
             assert!(!came(8) || has("empty 6"), "{}", state.what);
         };
-        holds(&Store::open_read_only(&path).unwrap());
+        let reading = "as a reader sees it";
+        within(&state.what, reading, || holds(&Store::open_read_only(&path).unwrap()));
         let store = Store::open(&path).unwrap();
-        holds(&store);
+        within(&state.what, "as a writer sees it", || holds(&store));
         if seen.len().is_multiple_of(3) {
             append(&store, 100..103, true).unwrap();
             store.delete(&[1]).unwrap();
