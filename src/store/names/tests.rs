@@ -33,7 +33,7 @@ fn path_of(number: u32) -> Vec<u8> {
     }
 }
 
-fn append(store: &Store, numbers: Range<u32>, named: bool) -> crate::Result<()> {
+fn append(store: &Store, numbers: Range<u32>, named: bool) -> crate::error::Result<()> {
     let mut appender = store.appender()?;
     let (mut bytes, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
     for record in numbers.clone().map(bytes_of) {
