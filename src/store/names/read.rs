@@ -73,11 +73,11 @@ impl Store {
     }
 }
 
-/// Opens the header of the tree in `folder`.
-pub(super) fn open_tree(
-    folder: &dyn Directory,
-    access: Access,
-) -> std::io::Result<Option<(Arc<dyn StorageFile>, Option<TreeHeader>)>> {
+/// A tree and its header, which is `None` where it is damaged or of another release.
+type TreeFile = (Arc<dyn StorageFile>, Option<TreeHeader>);
+
+/// Opens the tree in `folder`.
+pub(super) fn open_tree(folder: &dyn Directory, access: Access) -> std::io::Result<Option<TreeFile>> {
     let file = match folder.open(TREE, access) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
