@@ -4,28 +4,39 @@
 //! place: so at most three batches are in memory, each of about [`BATCH`] bytes or one larger record.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use zrfs::dataset::{NpyFile, Schema};
+use zrfs::dataset::NpyFile;
 use zrfs::storage::open_regular;
-use zrfs::store::resize;
+use zrfs::store::{NewNames, resize};
 use zrfs::{Error, ErrorKind, Result};
 
-use super::folder::File;
-use super::plan::Plan;
+use super::files::{Files, mark, modified_ns};
+use super::plan::{Array, Arrays, Plan};
 use crate::cli::signals::Stop;
 
 /// Bytes of a batch. Large enough for both cores to pack for a while, small enough to keep several.
 const BATCH: u64 = 32 << 20;
 /// Files of a batch, where they are small.
 const BATCH_FILES: usize = 1 << 14;
+/// Records of a batch of an array, where they are small: each has a mark of 8 bytes.
+const BATCH_ROWS: u64 = 1 << 20;
 
 /// What an interruption leaves.
 const NOTHING: &str = "nothing was imported";
 
 /// Records that were read together.
+pub(super) struct Batch {
+    pub(super) records: Records,
+    /// For each record a number that another run gives it, too, as long as its source is the same; see
+    /// [`mark`](super::files::mark).
+    pub(super) marks: Vec<u64>,
+}
+
+/// The bytes of records.
 pub(super) enum Records {
     /// All of `len` bytes, one after another.
     Equal { bytes: Vec<u8>, len: usize },
@@ -46,121 +57,144 @@ impl Records {
 pub(super) struct Feed<'a> {
     plan: &'a Plan,
     stop: &'a Stop,
-    to: SyncSender<Result<Records>>,
+    to: SyncSender<Result<Batch>>,
 }
 
 impl Feed<'_> {
-    /// Calls `take` with every batch of `plan`, in order, until all are taken, one fails, or `stop` is raised.
-    pub(super) fn over(plan: &Plan, stop: &Stop, mut take: impl FnMut(&Records) -> Result<()>) -> Result<()> {
-        let (to, from): (_, Receiver<Result<Records>>) = sync_channel(1);
+    /// Calls `take` with every batch of `plan`, in order, until all are taken, one fails, or `stop` is raised. Returns
+    /// the names that were read together with the records; those that were known before are the plan's.
+    pub(super) fn over(
+        plan: &Plan,
+        stop: &Stop,
+        mut take: impl FnMut(&Batch) -> Result<()>,
+    ) -> Result<Option<NewNames>> {
+        let (to, from): (_, Receiver<Result<Batch>>) = sync_channel(1);
         std::thread::scope(|scope| {
-            scope.spawn(move || {
+            let reader = scope.spawn(move || {
                 let feed = Feed { plan, stop, to };
-                if let Err(e) = feed.read_all() {
+                feed.read_all().unwrap_or_else(|e| {
                     // Where nobody listens any more, the append has failed already.
                     let _ = feed.to.send(Err(e));
-                }
+                    None
+                })
             });
-            for records in from {
-                take(&records?)?;
+            for batch in from {
+                take(&batch?)?;
             }
-            stop.check(NOTHING)
+            stop.check(NOTHING)?;
+            reader.join().map_err(|_| Error::new(ErrorKind::Worker, "the thread that reads has panicked"))
         })
     }
 
-    fn read_all(&self) -> Result<()> {
+    fn read_all(&self) -> Result<Option<NewNames>> {
         match self.plan {
-            Plan::Folders(_) => self.read_files(),
-            Plan::Arrays(paths, schema, _) => paths.iter().try_for_each(|path| self.read_array(path, schema)),
+            Plan::Files(files) => self.read_files(files)?,
+            Plan::Arrays(arrays) => {
+                arrays.files.iter().try_for_each(|array| self.read_array(arrays, array))?;
+            }
         }
+        Ok(None)
     }
 
     /// Hands a batch over; an error where nobody listens any more or the import was asked to stop.
-    fn send(&self, records: Records) -> Result<()> {
+    fn send(&self, records: Records, marks: Vec<u64>) -> Result<()> {
         self.stop.check(NOTHING)?;
-        self.to.send(Ok(records)).map_err(|_| Error::new(ErrorKind::Interrupted, "the append has failed"))
+        let gone = |_| Error::new(ErrorKind::Interrupted, "the append has failed");
+        self.to.send(Ok(Batch { records, marks })).map_err(gone)
     }
 
-    fn read_files(&self) -> Result<()> {
-        let mut files = self.plan.files().peekable();
-        while files.peek().is_some() {
+    fn read_files(&self, files: &Files) -> Result<()> {
+        let mut next = 0;
+        while next < files.len() {
             self.stop.check(NOTHING)?;
-            let (mut batch, mut bytes) = (Vec::new(), 0);
-            while let Some(&(_, file)) = files.peek() {
-                if !batch.is_empty() && (bytes + file.size > BATCH || batch.len() == BATCH_FILES) {
+            let (first, mut bytes) = (next, 0);
+            while next < files.len() {
+                let size = u64::from(files.size(next));
+                if next > first && (bytes + size > BATCH || next - first == BATCH_FILES) {
                     break;
                 }
-                bytes += file.size;
-                batch.extend(files.next());
+                bytes += size;
+                next += 1;
             }
-            self.send(read_batch(&batch, bytes)?)?;
+            let marks = (first..next).into_par_iter().map(|i| files.mark(i)).collect();
+            self.send(read_batch(files, first..next, bytes)?, marks)?;
         }
         Ok(())
     }
 
-    fn read_array(&self, path: &Path, schema: &Schema) -> Result<()> {
-        let npy = NpyFile::open(path, schema.codec())?;
-        let (mut left, record_bytes) = (npy.records(), schema.record_bytes());
+    fn read_array(&self, arrays: &Arrays, array: &Array) -> Result<()> {
+        let schema = &arrays.schema;
+        let npy = NpyFile::open(&array.path, schema.codec())?;
+        if (npy.records(), npy.schema()) != (array.records, schema) {
+            return Err(has_changed(&array.path));
+        }
+        let record_bytes = schema.record_bytes();
         let mut records = npy.into_records(schema)?;
-        let rows = BATCH.checked_div(record_bytes).unwrap_or(BATCH_FILES as u64).max(1);
-        while left > 0 {
-            let n = rows.min(left);
-            left -= n;
+        let rows = BATCH.checked_div(record_bytes).unwrap_or(u64::MAX).clamp(1, BATCH_ROWS);
+        let mut first = 0;
+        while first < array.records {
+            let n = rows.min(array.records - first);
+            let marks = (first..first + n).map(|record| array.mark(record)).collect();
+            first += n;
             let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
             let n = usize::try_from(n).map_err(too_large)?;
             let len = usize::try_from(record_bytes).map_err(too_large)?;
             if len == 0 {
-                self.send(Records::Ragged { bytes: Vec::new(), offsets: vec![0; n], lens: vec![0; n] })?;
+                let records = Records::Ragged { bytes: Vec::new(), offsets: vec![0; n], lens: vec![0; n] };
+                self.send(records, marks)?;
                 continue;
             }
             let mut bytes = Vec::new();
             resize(&mut bytes, n * len)?;
             records
                 .read_exact(&mut bytes)
-                .map_err(|e| Error::io(format!("can't read {}", path.display()), e))?;
-            self.send(Records::Equal { bytes, len })?;
+                .map_err(|e| Error::io(format!("can't read {}", array.path.display()), e))?;
+            self.send(Records::Equal { bytes, len }, marks)?;
         }
-        Ok(())
+        if array.is_unchanged()? { Ok(()) } else { Err(has_changed(&array.path)) }
     }
 }
 
 /// Reads files in parallel, each into its place.
-fn read_batch(batch: &[(&Path, &File)], bytes: u64) -> Result<Records> {
+fn read_batch(files: &Files, range: Range<usize>, bytes: u64) -> Result<Records> {
     let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
     let mut buffer = Vec::new();
     resize(&mut buffer, usize::try_from(bytes).map_err(too_large)?)?;
-    let (mut offsets, mut lens) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-    let mut jobs = Vec::with_capacity(batch.len());
+    let (mut offsets, mut lens) = (Vec::with_capacity(range.len()), Vec::with_capacity(range.len()));
+    let mut jobs = Vec::with_capacity(range.len());
     let (mut rest, mut at) = (buffer.as_mut_slice(), 0);
-    for &(root, file) in batch {
-        let len = u32::try_from(file.size).unwrap_or(u32::MAX);
+    for i in range {
+        let len = files.size(i);
         // The buffer was made of the sum of these sizes.
         let (slot, behind) = std::mem::take(&mut rest).split_at_mut_checked(len as usize).unwrap_or_default();
         rest = behind;
         offsets.push(at);
         lens.push(len);
         at += u64::from(len);
-        jobs.push((root, file, slot));
+        jobs.push((i, slot));
     }
-    jobs.into_par_iter().try_for_each(|(root, file, slot)| read_file(&root.join(&file.path), slot))?;
+    jobs.into_par_iter()
+        .try_for_each(|(i, slot)| read_file(&files.path(i), files.names().modified_ns(i), slot))?;
     Ok(Records::Ragged { bytes: buffer, offsets, lens })
 }
 
-/// Reads a file that has exactly as many bytes as `slot`.
-fn read_file(path: &Path, slot: &mut [u8]) -> Result<()> {
+/// Reads a file that has exactly as many bytes as `slot` and was modified at `modified`, also when it has been read.
+fn read_file(path: &Path, modified: i64, slot: &mut [u8]) -> Result<()> {
     let failed = |e| Error::io(format!("can't read {}", path.display()), e);
-    let changed = || {
-        let text = format!("{} has changed its size since it was looked at", path.display());
-        Error::new(ErrorKind::Io, text).with_help("import again when nothing writes there")
-    };
     let mut file = open_regular(path).map_err(failed)?;
     match file.read_exact(slot) {
         Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Err(changed()),
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Err(has_changed(path)),
         Err(e) => return Err(failed(e)),
     }
-    match file.read(&mut [0]).map_err(failed)? {
-        0 => Ok(()),
-        _ => Err(changed()),
+    let meta = file.metadata().map_err(failed)?;
+    if meta.len() != slot.len() as u64 || modified_ns(&meta) != modified {
+        return Err(has_changed(path));
     }
+    Ok(())
+}
+
+fn has_changed(path: &Path) -> Error {
+    let text = format!("{} has changed since it was looked at", path.display());
+    Error::new(ErrorKind::Io, text).with_help("import again when nothing writes there")
 }

@@ -1,37 +1,19 @@
 //! A folder as a source: which files, in which order.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use walkdir::WalkDir;
 use zrfs::storage::open_regular;
+use zrfs::store::FolderId;
 use zrfs::{Error, ErrorKind, Result};
 
+use super::files::{Files, modified_ns};
 use super::order::python_order;
-
-/// Suffixes of torchvision's `IMG_EXTENSIONS`.
-const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
-
-/// A file to pack.
-#[derive(Debug)]
-pub(super) struct File {
-    /// Path below the folder.
-    pub(super) path: PathBuf,
-    /// Size in bytes when it was looked at.
-    pub(super) size: u64,
-}
-
-/// The files of a folder, in ImageFolder's order.
-#[derive(Debug)]
-pub(super) struct Folder {
-    pub(super) root: PathBuf,
-    pub(super) files: Vec<File>,
-    /// Sockets, pipes and devices, which have no contents to pack.
-    pub(super) special: usize,
-}
 
 /// Which files `--only` picks.
 pub(super) struct Only {
@@ -55,88 +37,128 @@ impl Only {
         Ok(Some(Only { names: build(&names)?, paths: build(&paths)? }))
     }
 
-    fn picks(&self, path: &Path) -> bool {
+    pub(super) fn picks(&self, path: &Path) -> bool {
         self.names.is_match(path.file_name().unwrap_or_default()) || self.paths.is_match(path)
     }
 }
 
-impl Folder {
-    /// Walks `root`, following symbolic links, and puts its files into ImageFolder's order: files at the top first,
-    /// then class by class; in a class the directories of `sorted(os.walk(class, followlinks=True))`, in each the
-    /// files by name.
-    ///
-    /// # Errors
-    /// What can't be looked at, with its path: an unreadable folder, a link to nothing, a link that leads back to a
-    /// folder above it. Leaving such a file out would shift the records behind it.
-    pub(super) fn walk(root: &Path, only: Option<&Only>) -> Result<Folder> {
-        if is_store(root) {
-            let text = format!("{} is a store, not a folder of samples", root.display());
-            return Err(Error::new(ErrorKind::Unsupported, text).with_help("copy the folder itself instead"));
-        }
-        let mut folder = Folder { root: root.to_path_buf(), files: Vec::new(), special: 0 };
-        for entry in WalkDir::new(root).follow_links(true).min_depth(1) {
-            let entry = match entry {
-                Ok(entry) => entry,
-                // A link to nothing that is not picked is no concern.
-                Err(e)
-                    if dangling(root, &e).is_some_and(|path| only.is_some_and(|only| !only.picks(path))) =>
-                {
-                    continue;
+/// What was left out of a folder.
+pub(super) struct LeftOut {
+    /// Sockets, pipes and devices, which have no contents to pack.
+    pub(super) special: usize,
+}
+
+/// Adds the files of the folder `root` to `files`, following symbolic links, in ImageFolder's order.
+///
+/// # Errors
+/// What can't be looked at, with its path: an unreadable folder, a link to nothing, a link that leads back to a
+/// folder above it. Leaving such a file out would shift the records behind it.
+pub(super) fn walk(root: &Path, only: Option<&Only>, files: &mut Files) -> Result<LeftOut> {
+    if is_store(root) {
+        let text = format!("{} is a store, not a folder of samples", root.display());
+        return Err(Error::new(ErrorKind::Unsupported, text).with_help("copy the folder itself instead"));
+    }
+    let meta = std::fs::metadata(root).map_err(|e| cannot_look(root, e))?;
+    files.start_at(root, true)?;
+    files.set_modified(FolderId::ROOT, modified_ns(&meta));
+    let first_run = files.runs();
+    let mut walk = Walk { root, only, files, above: vec![identity(&meta)], special: 0 };
+    walk.folder(&mut PathBuf::new(), FolderId::ROOT)?;
+    let special = walk.special;
+    files.into_image_folder_order(first_run);
+    Ok(LeftOut { special })
+}
+
+/// A walk under way.
+struct Walk<'a> {
+    root: &'a Path,
+    only: Option<&'a Only>,
+    files: &'a mut Files,
+    /// The folder that is looked at and those above it.
+    above: Vec<(u64, u64)>,
+    special: usize,
+}
+
+impl Walk<'_> {
+    /// Where `path` below the root lies on disk.
+    fn at(&self, path: &Path) -> PathBuf {
+        if path.as_os_str().is_empty() { self.root.to_path_buf() } else { self.root.join(path) }
+    }
+
+    /// Adds what is in the folder at `path` below the root. A folder's depth is bounded by the longest path that the
+    /// system takes.
+    fn folder(&mut self, path: &mut PathBuf, id: FolderId) -> Result<()> {
+        let here = self.at(path);
+        let (mut found, mut folders) = (Vec::new(), Vec::new());
+        for entry in std::fs::read_dir(&here).map_err(|e| cannot_look(&here, e))? {
+            let entry = entry.map_err(|e| cannot_look(&here, e))?;
+            let (name, kind) = (entry.file_name(), entry.file_type());
+            let kind = kind.map_err(|e| cannot_look(&entry.path(), e))?;
+            path.push(&name);
+            let picked = self.only.is_none_or(|only| only.picks(path));
+            path.pop();
+            let meta = if kind.is_symlink() {
+                match std::fs::metadata(entry.path()) {
+                    // A link to nothing that is not picked is no concern.
+                    Err(e) if e.kind() == std::io::ErrorKind::NotFound && !picked => continue,
+                    meta => meta,
                 }
-                Err(e) => return Err(walk_error(root, &e)),
+            } else if kind.is_dir() || picked {
+                entry.metadata()
+            } else {
+                continue;
             };
-            let path = entry.path().strip_prefix(root).unwrap_or(entry.path());
-            if entry.file_type().is_dir() || !only.is_none_or(|only| only.picks(path)) {
-                continue;
+            let meta = meta.map_err(|e| cannot_look(&entry.path(), e))?;
+            if meta.is_dir() {
+                folders.push(Subfolder { name, meta, linked: kind.is_symlink() });
+            } else if picked && meta.is_file() {
+                found.push((name, meta));
+            } else if picked {
+                self.special += 1;
             }
-            if !entry.file_type().is_file() {
-                folder.special += 1;
-                continue;
-            }
-            let size = entry.metadata().map_err(|e| walk_error(root, &e))?.len();
-            folder.files.push(File { path: path.to_path_buf(), size });
         }
-        folder.files.sort_by(|a, b| {
-            let (a, b) = (place(&a.path), place(&b.path));
-            python_order(a.class, b.class)
-                .then_with(|| python_order(a.directory, b.directory))
-                .then_with(|| python_order(a.name, b.name))
-        });
-        Ok(folder)
+        self.add(id, found)?;
+        folders.into_iter().try_for_each(|folder| self.subfolder(path, id, folder))
     }
 
-    /// Whether all files are arrays, which the user may have meant to become dense records.
-    pub(super) fn holds_only_arrays(&self) -> bool {
-        self.files.iter().all(|file| file.path.extension().is_some_and(|ext| ext == "npy"))
+    fn add(&mut self, id: FolderId, mut found: Vec<(OsString, Metadata)>) -> Result<()> {
+        found.sort_by(|(a, _), (b, _)| python_order(a.as_bytes(), b.as_bytes()));
+        let first = self.files.len();
+        for (name, meta) in &found {
+            self.files.add(id, name.as_bytes(), meta)?;
+        }
+        self.files.end_run(id, first);
+        Ok(())
     }
 
-    /// How many files ImageFolder would leave out: those at the top and those whose suffix is no image's. `None` where
-    /// it would take none at all, as for a folder that is not made for it.
-    pub(super) fn skipped_by_image_folder(&self) -> Option<usize> {
-        let taken = self.files.iter().filter(|file| {
-            let name = file.path.file_name().unwrap_or_default().as_bytes().to_ascii_lowercase();
-            let image = IMAGES.iter().any(|suffix| name.ends_with(suffix.as_bytes()));
-            image && file.path.components().nth(1).is_some()
-        });
-        let taken = taken.count();
-        (taken > 0).then(|| self.files.len() - taken)
+    fn subfolder(&mut self, path: &mut PathBuf, parent: FolderId, folder: Subfolder) -> Result<()> {
+        let Subfolder { name, meta, linked } = folder;
+        path.push(&name);
+        let identity = identity(&meta);
+        if linked && let Some(depth) = self.above.iter().position(|&above| above == identity) {
+            let above = path.ancestors().nth(self.above.len() - depth).unwrap_or(Path::new(""));
+            let (link, above) = (self.at(path), self.at(above));
+            let text =
+                format!("the link {} leads back to {}, a folder above it", link.display(), above.display());
+            return Err(Error::new(ErrorKind::Unsupported, text).with_help("remove the link"));
+        }
+        let id = self.files.folder(parent, name.as_bytes(), modified_ns(&meta))?;
+        self.above.push(identity);
+        self.folder(path, id)?;
+        self.above.pop();
+        path.pop();
+        Ok(())
     }
 }
 
-/// A path's class, directory and name. A file at the top has an empty class, which sorts first.
-struct Place<'a> {
-    class: &'a [u8],
-    directory: &'a [u8],
-    name: &'a [u8],
+struct Subfolder {
+    name: OsString,
+    meta: Metadata,
+    linked: bool,
 }
 
-fn place(path: &Path) -> Place<'_> {
-    let directory = path.parent().map(Path::as_os_str).unwrap_or_default().as_bytes();
-    Place {
-        class: directory.split(|&b| b == b'/').next().unwrap_or_default(),
-        directory,
-        name: path.file_name().map(OsStr::as_bytes).unwrap_or_default(),
-    }
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
 }
 
 /// Whether a folder holds a store's table.
@@ -146,34 +168,24 @@ fn is_store(root: &Path) -> bool {
     read.is_ok() && magic == *b"ZREC"
 }
 
-/// The path below `root` of a link to nothing, where that is the error.
-fn dangling<'e>(root: &Path, e: &'e walkdir::Error) -> Option<&'e Path> {
-    let missing = e.io_error().is_some_and(|e| e.kind() == std::io::ErrorKind::NotFound);
-    e.path().filter(|_| missing)?.strip_prefix(root).ok()
-}
-
-fn walk_error(root: &Path, e: &walkdir::Error) -> Error {
-    let path = e.path().unwrap_or(root).display();
-    if let Some(above) = e.loop_ancestor() {
-        let text = format!("the link {path} leads back to {}, a folder above it", above.display());
-        return Error::new(ErrorKind::Unsupported, text).with_help("remove the link");
+fn cannot_look(path: &Path, e: std::io::Error) -> Error {
+    let error = Error::io(format!("can't look at {}", path.display()), e);
+    match error.kind() {
+        ErrorKind::NotFound => error.with_help("it is a link to nothing, or was removed meanwhile"),
+        _ => error,
     }
-    let source = e.io_error().map_or_else(
-        || std::io::Error::other(e.to_string()),
-        |e| {
-            e.raw_os_error().map_or_else(|| std::io::Error::from(e.kind()), std::io::Error::from_raw_os_error)
-        },
-    );
-    let error = Error::io(format!("can't look at {path}"), source);
-    if error.kind() == ErrorKind::NotFound && path.to_string() != root.display().to_string() {
-        return error.with_help("it is a link to nothing, or was removed meanwhile");
-    }
-    error
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn walked(root: &Path) -> Result<Files> {
+        let mut files = Files::new();
+        walk(root, None, &mut files)?;
+        files.settle();
+        Ok(files)
+    }
 
     #[test]
     fn classes_come_first_then_whole_directory_paths() {
@@ -193,11 +205,12 @@ mod tests {
         for path in paths {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, "x").unwrap();
+            std::fs::write(&path, path.as_os_str().as_bytes()).unwrap();
         }
         std::os::unix::fs::symlink("../a/x", dir.path().join("B/link")).unwrap();
-        let folder = Folder::walk(dir.path(), None).unwrap();
-        let found: Vec<_> = folder.files.iter().map(|f| f.path.to_str().unwrap()).collect();
+        let files = walked(dir.path()).unwrap();
+        let found: Vec<_> =
+            (0..files.len()).map(|i| String::from_utf8(files.names().path(i)).unwrap()).collect();
         assert_eq!(
             found,
             [
@@ -213,7 +226,11 @@ mod tests {
                 "a-b/4.png"
             ]
         );
-        assert_eq!(folder.skipped_by_image_folder(), Some(1));
+        for i in 0..files.len() {
+            let path = files.path(i);
+            assert_eq!(path, dir.path().join(&found[i]));
+            assert_eq!(std::fs::read(path).unwrap().len(), files.size(i) as usize);
+        }
     }
 
     #[test]
@@ -221,11 +238,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
         std::os::unix::fs::symlink("nowhere", dir.path().join("a/gone")).unwrap();
-        let text = Folder::walk(dir.path(), None).unwrap_err().to_string();
+        let text = walked(dir.path()).unwrap_err().to_string();
         assert!(text.contains("a/gone") && text.contains("link to nothing"), "{text}");
         std::fs::remove_file(dir.path().join("a/gone")).unwrap();
         std::os::unix::fs::symlink("..", dir.path().join("a/loop")).unwrap();
-        let text = Folder::walk(dir.path(), None).unwrap_err().to_string();
+        let text = walked(dir.path()).unwrap_err().to_string();
         assert!(text.contains("a/loop") && text.contains("leads back"), "{text}");
     }
 

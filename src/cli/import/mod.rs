@@ -5,7 +5,9 @@
 //! STORE.partial and is renamed when it is durable; whatever stops the command leaves no STORE, or the old one.
 
 mod feed;
+mod files;
 mod folder;
+mod hints;
 mod order;
 mod plan;
 
@@ -21,7 +23,7 @@ use super::signals::Stop;
 use super::{CodecName, Failure, ImportArgs, Links, Outcome, progress};
 use feed::{Feed, Records};
 use folder::Only;
-use plan::Plan;
+use plan::{Look, Plan};
 
 /// `zrfs import`
 pub(super) fn run(args: &ImportArgs) -> Outcome {
@@ -39,18 +41,14 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     let only = Only::new(&args.only).map_err(Failure::Usage)?;
     let stop = Stop::on_signals()?;
     let import = Import { path, codec, v1: args.v1, large: args.large, stop };
-    let done = if args.append {
-        import.append(&Plan::make(sources, only.as_ref(), codec)?)?
-    } else {
-        if args.large {
-            return Err(Failure::Usage(
-                "--large goes with --append; a new store becomes what it needs to be".into(),
-            ));
-        }
-        import.create(&Plan::make(sources, only.as_ref(), codec)?)?
-    };
-    done.tell(path)?;
-    Ok(())
+    if args.large && !args.append {
+        return Err(Failure::Usage(
+            "--large goes with --append; a new store becomes what it needs to be".into(),
+        ));
+    }
+    let (plan, notes) = Plan::make(sources, &Look { only: only.as_ref(), codec })?;
+    let done = if args.append { import.append(&plan)? } else { import.create(&plan)? };
+    done.tell(path, &notes)
 }
 
 /// What is to be done, beside the sources.
@@ -69,14 +67,14 @@ pub(super) struct Done {
     total: u64,
     stored: u64,
     became_v2: bool,
-    notes: Vec<String>,
 }
 
 /// Packs `source` into the new store `path` with the defaults, for the demo.
 pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::result::Result<Done, Failure> {
     let codec = Codec::default();
     let import = Import { path, codec, v1: false, large: false, stop };
-    import.create(&Plan::make(&[source], None, codec)?)
+    let (plan, _) = Plan::make(&[source], &Look { only: None, codec })?;
+    import.create(&plan)
 }
 
 impl Import<'_> {
@@ -162,17 +160,23 @@ impl Import<'_> {
     /// Appends everything that the plan names.
     fn pour(&self, store: &Store, plan: &Plan) -> Result<Done> {
         let before = store.stats()?;
+        if let Some(names) = plan.names() {
+            store.check_names(names)?;
+        }
         let mut appender = store.appender()?;
         appender.set_version(plan.version_for(store.version()));
         let bar = progress::bytes("importing", plan.bytes());
         let first = appender.len();
-        let poured = Feed::over(plan, &self.stop, |records| {
-            put(&mut appender, records, self.codec)?;
-            bar.inc(records.bytes());
+        let poured = Feed::over(plan, &self.stop, |batch| {
+            put(&mut appender, &batch.records, self.codec)?;
+            bar.inc(batch.records.bytes());
             Ok(())
         });
         bar.finish_and_clear();
-        poured?;
+        let read = poured?;
+        if let Some(names) = read.as_ref().or(plan.names()) {
+            appender.set_names(names)?;
+        }
         let total = appender.len();
         appender.commit()?;
         Ok(Done {
@@ -182,7 +186,6 @@ impl Import<'_> {
             stored: store.stats()?.live_bytes.saturating_sub(before.live_bytes),
             became_v2: store.version() == Version::V2
                 && (before.version == Version::V1 || before.records == 0),
-            notes: plan.notes(),
         })
     }
 }
@@ -196,7 +199,7 @@ fn put(appender: &mut Appender<'_>, records: &Records, codec: Codec) -> Result<(
 
 impl Done {
     /// Says what was done, on standard output.
-    pub(super) fn tell(&self, path: &Path) -> Outcome {
+    pub(super) fn tell(&self, path: &Path, notes: &[String]) -> Outcome {
         let mut out = Output::new();
         let total =
             if self.total == self.records { String::new() } else { format!(", {} in all", self.total) };
@@ -210,7 +213,7 @@ impl Done {
         if self.became_v2 {
             out.line("The store has format version 2, since a record is empty or over 1 MiB: loaderx 0.5.0 refuses it.")?;
         }
-        for note in &self.notes {
+        for note in notes {
             out.line(note)?;
         }
         out.finish()

@@ -2,6 +2,19 @@
 
 use std::cmp::Ordering;
 
+/// The class and the directory of a file. At the top both are empty, which sorts first.
+pub(super) struct Place<'a> {
+    pub(super) class: &'a [u8],
+    pub(super) folder: &'a [u8],
+}
+
+impl Place<'_> {
+    /// That of the files in the folder at `path`.
+    pub(super) fn of_folder(path: &[u8]) -> Place<'_> {
+        Place { class: path.split(|&b| b == b'/').next().unwrap_or_default(), folder: path }
+    }
+}
+
 /// Compares two names or paths as Python compares the strings that it decodes them to: by code point, where a byte
 /// that is no UTF-8 counts as U+DC00 plus its value.
 pub(super) fn python_order(a: &[u8], b: &[u8]) -> Ordering {

@@ -1,0 +1,224 @@
+//! Files on disk that become records, held compactly: two million of them take some 100 MiB.
+
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::hash::Hasher;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use siphasher::sip::SipHasher13;
+use zrfs::format::MAX_RECORDS;
+use zrfs::store::{FolderId, NewNames};
+use zrfs::{Error, ErrorKind, Result, Version};
+
+use super::order::{Place, python_order};
+
+/// Where files lie: those from `first` on, up to the next root, have their paths below it.
+#[derive(Debug)]
+struct Root {
+    first: u32,
+    path: PathBuf,
+    /// Whether it is a folder that was given, not one that listed paths start from.
+    walked: bool,
+}
+
+/// Files of one folder that were added together, sorted by name.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    folder: FolderId,
+    first: u32,
+    len: u32,
+}
+
+/// Files in the order of their records, with the folders and links around them.
+#[derive(Debug)]
+pub(super) struct Files {
+    names: NewNames,
+    /// Sizes in bytes, as they were looked at.
+    sizes: Vec<u32>,
+    bytes: u64,
+    roots: Vec<Root>,
+    runs: Vec<Run>,
+    /// Files over 1 GiB, which no record holds, with their sizes.
+    too_large: Vec<(PathBuf, u64)>,
+    links: usize,
+}
+
+impl Files {
+    pub(super) fn new() -> Files {
+        Files {
+            names: NewNames::new(0),
+            sizes: Vec::new(),
+            bytes: 0,
+            roots: Vec::new(),
+            runs: Vec::new(),
+            too_large: Vec::new(),
+            links: 0,
+        }
+    }
+
+    /// The files that are added from here on lie below `path`. `walked` says whether that is a folder that was given.
+    pub(super) fn start_at(&mut self, path: &Path, walked: bool) -> Result<()> {
+        let first = u32::try_from(self.len()).map_err(|_| too_many())?;
+        self.roots.push(Root { first, path: path.to_path_buf(), walked });
+        Ok(())
+    }
+
+    /// The folder `name` in `parent`, which was modified then.
+    pub(super) fn folder(&mut self, parent: FolderId, name: &[u8], modified_ns: i64) -> Result<FolderId> {
+        let folder = self.names.folder(parent, name)?;
+        self.names.set_modified(folder, modified_ns);
+        Ok(folder)
+    }
+
+    /// The folder at `path`.
+    pub(super) fn folder_at(&mut self, path: &[u8]) -> Result<FolderId> {
+        self.names.folder_at(path)
+    }
+
+    /// Says when a folder was modified.
+    pub(super) fn set_modified(&mut self, folder: FolderId, modified_ns: i64) {
+        self.names.set_modified(folder, modified_ns);
+    }
+
+    /// Adds a file. Those of one folder that are added together are to be sorted by name, and closed by
+    /// [`Files::end_run`].
+    pub(super) fn add(&mut self, folder: FolderId, name: &[u8], meta: &Metadata) -> Result<()> {
+        if self.len() >= MAX_RECORDS as usize {
+            return Err(too_many());
+        }
+        self.names.record(folder, name, modified_ns(meta), meta.mode() & 0o111 != 0)?;
+        let most = u64::from(*Version::V2.record_bytes().end());
+        let size = match u32::try_from(meta.len()) {
+            Ok(size) if u64::from(size) <= most => size,
+            _ => {
+                self.too_large.push((self.path(self.len() - 1), meta.len()));
+                0
+            }
+        };
+        self.sizes.push(size);
+        self.bytes = self.bytes.saturating_add(u64::from(size));
+        Ok(())
+    }
+
+    /// Adds a symbolic link that stays one.
+    pub(super) fn add_link(
+        &mut self,
+        folder: FolderId,
+        name: &[u8],
+        target: &[u8],
+        modified_ns: i64,
+    ) -> Result<()> {
+        self.links += 1;
+        self.names.link(folder, name, target, modified_ns)
+    }
+
+    /// Says that the files from `first` on are those of `folder`.
+    pub(super) fn end_run(&mut self, folder: FolderId, first: usize) {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        if self.len() > first {
+            self.runs.push(Run { folder, first: number(first), len: number(self.len() - first) });
+        }
+    }
+
+    /// Number of runs so far, for [`Files::into_image_folder_order`].
+    pub(super) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Puts the runs from `first_run` on into ImageFolder's order: files at the top first, then class by class; in a
+    /// class the directories of `sorted(os.walk(class, followlinks=True))`.
+    pub(super) fn into_image_folder_order(&mut self, first_run: usize) {
+        let Files { names, runs, .. } = self;
+        let Some(runs) = runs.get_mut(first_run..) else { return };
+        let mut paths: Vec<_> = runs.iter().map(|run| (names.folder_path(run.folder), *run)).collect();
+        paths.sort_by(|(a, _), (b, _)| {
+            let (a, b) = (Place::of_folder(a), Place::of_folder(b));
+            python_order(a.class, b.class).then_with(|| python_order(a.folder, b.folder))
+        });
+        for (run, (_, sorted)) in runs.iter_mut().zip(paths) {
+            *run = sorted;
+        }
+    }
+
+    /// Puts the records into the order of the runs. Called once, when all files are there.
+    pub(super) fn settle(&mut self) {
+        let order: Vec<u32> = self.runs.iter().flat_map(|run| run.first..run.first + run.len).collect();
+        self.names.reorder(&order);
+        self.sizes = order.iter().filter_map(|&from| self.sizes.get(from as usize).copied()).collect();
+        self.runs = Vec::new();
+    }
+
+    /// Number of files.
+    pub(super) fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Number of links that stay links.
+    pub(super) fn links(&self) -> usize {
+        self.links
+    }
+
+    /// Paths of the records, and the folders and links around them.
+    pub(super) fn names(&self) -> &NewNames {
+        &self.names
+    }
+
+    /// Sizes of the files in bytes.
+    pub(super) fn sizes(&self) -> &[u32] {
+        &self.sizes
+    }
+
+    /// Size of the `i`-th file in bytes.
+    pub(super) fn size(&self, i: usize) -> u32 {
+        self.sizes.get(i).copied().unwrap_or_default()
+    }
+
+    /// Files that no record holds, with their sizes.
+    pub(super) fn too_large(&self) -> &[(PathBuf, u64)] {
+        &self.too_large
+    }
+
+    /// Where the `i`-th file lies on disk.
+    pub(super) fn path(&self, i: usize) -> PathBuf {
+        let root = self.roots.partition_point(|root| root.first as usize <= i).saturating_sub(1);
+        let below = OsString::from_vec(self.names.path(i));
+        self.roots.get(root).map(|root| root.path.join(&below)).unwrap_or_default()
+    }
+
+    /// The folders that were given.
+    pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.roots.iter().filter(|root| root.walked).map(|root| root.path.as_path())
+    }
+
+    /// A number that another run of the same command gives the same file, and hardly any other one.
+    pub(super) fn mark(&self, i: usize) -> u64 {
+        mark(&self.names.path(i), u64::from(self.size(i)), self.names.modified_ns(i), 0)
+    }
+}
+
+/// A number for record `record` of a source of that path, size and time. It is the same in every release.
+pub(super) fn mark(path: &[u8], size: u64, modified_ns: i64, record: u64) -> u64 {
+    let mut hash = SipHasher13::new();
+    hash.write(&size.to_le_bytes());
+    hash.write(&modified_ns.to_le_bytes());
+    hash.write(&record.to_le_bytes());
+    hash.write(path);
+    hash.finish()
+}
+
+/// When a file was modified, in nanoseconds since 1970.
+pub(super) fn modified_ns(meta: &Metadata) -> i64 {
+    meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
+}
+
+fn too_many() -> Error {
+    let text = format!("there are more than {MAX_RECORDS} files, the most that a store holds");
+    Error::new(ErrorKind::Full, text).with_help("import them in parts, each into a store of its own")
+}
