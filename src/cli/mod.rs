@@ -14,6 +14,7 @@ mod records;
 mod sample;
 mod show;
 mod signals;
+mod surrogates;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
