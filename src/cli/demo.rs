@@ -36,7 +36,11 @@ pub(super) fn run() -> Outcome {
     draw(&at("pictures"))?;
     let pictures = at("pictures.zr");
     say("   $ zrfs import pictures/ pictures.zr")?;
-    import::folder_into(at("pictures"), &pictures, stop.clone())?.tell(Path::new("   pictures.zr"), &[])?;
+    import::folder_into(at("pictures"), &pictures, stop.clone())?.tell(
+        Path::new("   pictures.zr"),
+        None,
+        &[],
+    )?;
     show(&pictures, &mountpoint, "png", |name| fs::read(name).map(|bytes| bytes.get(..8).map(hex)))?;
 
     say("\n2. A dense store: 1000 float32 arrays of 16 x 16, each a .npy file in the mount:")?;

@@ -9,6 +9,7 @@ mod demo;
 mod import;
 mod mount;
 mod output;
+mod partial;
 mod progress;
 mod records;
 mod sample;
@@ -48,21 +49,26 @@ enum Command {
     Demo(DemoArgs),
 }
 
-/// Pack a folder or a .npy array into a store
+/// Pack folders, lists of files or .npy arrays into a store
 ///
-/// A folder: each file is one record, in the order of torchvision's ImageFolder. A .npy file: one record for each
-/// index of the first axis. Work goes on in STORE.partial, which becomes STORE when it is complete.
+/// A folder: each file is one record, in the order of torchvision's ImageFolder, and keeps its path. @LIST: the files whose
+/// paths are in LIST, one a line, in that order; @- reads them from standard input. A .npy file: one record for each index
+/// of the first axis. Work goes on in STORE.partial, which becomes STORE when it is complete.
 #[derive(Args)]
 #[command(
     override_usage = "zrfs import [OPTIONS] <SOURCE>... <STORE>",
     after_help = "Examples:
   zrfs import photos/ photos.zr
   zrfs import photos/ photos.zr --only '*.jpg' --only '*.png'
+  zrfs import photos/ photos.zr --labels labels.zr --links keep
+  zrfs import @picked.txt picked.zr
   zrfs import features.npy features.zr --codec raw
+  zrfs import tokens.npy tokens.zr --rows 1024
+  zrfs import samples/ samples.zr --stack
   zrfs import more-photos/ photos.zr --append"
 )]
 struct ImportArgs {
-    /// Folders or .npy files, then the store
+    /// Folders, lists (@LIST) or .npy files, then the store; a folder whose name begins with @ is ./@NAME
     #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "STORE"])]
     paths: Vec<PathBuf>,
     /// Append to a store that is there; it keeps its old length until all is written
@@ -78,9 +84,22 @@ struct ImportArgs {
     /// Take only files that match; a pattern without / is matched with the file's name. May be given again
     #[arg(long, value_name = "GLOB")]
     only: Vec<String>,
-    /// What becomes of symbolic links: follow takes the file or folder behind them
+    /// What becomes of symbolic links
     #[arg(long, value_enum, default_value = "follow")]
     links: Links,
+    /// Store the class of each file as well: the number of its folder at the top, as ImageFolder counts them, as an int64
+    /// in a store of its own, the names beside them in classes.json
+    #[arg(long, value_name = "STORE")]
+    labels: Option<PathBuf>,
+    /// Make a dense store of .npy files that have one dtype and shape: each is one record
+    #[arg(long)]
+    stack: bool,
+    /// Make records of N items each of a 1-D array; items left over at its end are left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rows: Option<u64>,
+    /// In a list of paths a NUL byte ends each, not a newline
+    #[arg(short = '0', long)]
+    null: bool,
     /// Refuse what format version 1 does not hold: records that are empty or over 1 MiB
     #[arg(long, conflicts_with = "large")]
     v1: bool,
@@ -100,8 +119,10 @@ enum CodecName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Links {
-    /// Take what is behind them
+    /// Take the file or folder behind them
     Follow,
+    /// Keep those that stay inside the folder as links, follow the others
+    Keep,
 }
 
 /// List records: index, length in bytes, codec

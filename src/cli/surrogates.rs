@@ -41,7 +41,9 @@ mod tests {
 
     #[test]
     fn text_is_the_json_that_others_write() {
-        for name in ["", "a.png", "ü ☃ 🦀", "\"quoted\"", "back\\slash", "tab\tnew\nline\r\0\x1f\x7f\u{85}\u{2028}"] {
+        for name in
+            ["", "a.png", "ü ☃ 🦀", "\"quoted\"", "back\\slash", "tab\tnew\nline\r\0\x1f\x7f\u{85}\u{2028}"]
+        {
             assert_eq!(serde_json::from_str::<String>(&shown(name.as_bytes())).unwrap(), name);
             assert!(!shown(name.as_bytes()).contains(char::is_control));
         }

@@ -9,13 +9,15 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use zrfs::dataset::NpyFile;
+use zrfs::dataset::{NpyFile, Schema};
 use zrfs::storage::open_regular;
 use zrfs::store::{NewNames, resize};
 use zrfs::{Error, ErrorKind, Result};
 
-use super::files::{Files, mark, modified_ns};
-use super::plan::{Array, Arrays, Plan};
+use super::arrays::{Array, Arrays};
+use super::files::{Files, modified_ns};
+use super::plan::Plan;
+use super::stack;
 use crate::cli::signals::Stop;
 
 /// Bytes of a batch. Large enough for both cores to pack for a while, small enough to keep several.
@@ -88,7 +90,7 @@ impl Feed<'_> {
 
     fn read_all(&self) -> Result<Option<NewNames>> {
         match self.plan {
-            Plan::Files(files) => self.read_files(files)?,
+            Plan::Files(files, stacked) => self.read_files(files, stacked.as_ref())?,
             Plan::Arrays(arrays) => {
                 arrays.files.iter().try_for_each(|array| self.read_array(arrays, array))?;
             }
@@ -103,21 +105,21 @@ impl Feed<'_> {
         self.to.send(Ok(Batch { records, marks })).map_err(gone)
     }
 
-    fn read_files(&self, files: &Files) -> Result<()> {
+    fn read_files(&self, files: &Files, stacked: Option<&Schema>) -> Result<()> {
+        let size = |i| stacked.map_or(u64::from(files.size(i)), Schema::record_bytes);
         let mut next = 0;
         while next < files.len() {
             self.stop.check(NOTHING)?;
             let (first, mut bytes) = (next, 0);
             while next < files.len() {
-                let size = u64::from(files.size(next));
-                if next > first && (bytes + size > BATCH || next - first == BATCH_FILES) {
+                if next > first && (bytes + size(next) > BATCH || next - first == BATCH_FILES) {
                     break;
                 }
-                bytes += size;
+                bytes += size(next);
                 next += 1;
             }
             let marks = (first..next).into_par_iter().map(|i| files.mark(i)).collect();
-            self.send(read_batch(files, first..next, bytes)?, marks)?;
+            self.send(read_batch(files, stacked, first..next, bytes)?, marks)?;
         }
         Ok(())
     }
@@ -125,11 +127,11 @@ impl Feed<'_> {
     fn read_array(&self, arrays: &Arrays, array: &Array) -> Result<()> {
         let schema = &arrays.schema;
         let npy = NpyFile::open(&array.path, schema.codec())?;
-        if (npy.records(), npy.schema()) != (array.records, schema) {
+        if (npy.records(), npy.schema()) != (array.len, &arrays.item) {
             return Err(has_changed(&array.path));
         }
         let record_bytes = schema.record_bytes();
-        let mut records = npy.into_records(schema)?;
+        let mut records = npy.into_records(&arrays.item)?;
         let rows = BATCH.checked_div(record_bytes).unwrap_or(u64::MAX).clamp(1, BATCH_ROWS);
         let mut first = 0;
         while first < array.records {
@@ -156,15 +158,17 @@ impl Feed<'_> {
 }
 
 /// Reads files in parallel, each into its place.
-fn read_batch(files: &Files, range: Range<usize>, bytes: u64) -> Result<Records> {
+fn read_batch(files: &Files, stacked: Option<&Schema>, range: Range<usize>, bytes: u64) -> Result<Records> {
     let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
     let mut buffer = Vec::new();
     resize(&mut buffer, usize::try_from(bytes).map_err(too_large)?)?;
     let (mut offsets, mut lens) = (Vec::with_capacity(range.len()), Vec::with_capacity(range.len()));
     let mut jobs = Vec::with_capacity(range.len());
     let (mut rest, mut at) = (buffer.as_mut_slice(), 0);
+    // No record is over 1 GiB, as the plan has checked.
+    let equal = stacked.map(|schema| u32::try_from(schema.record_bytes()).unwrap_or(u32::MAX));
     for i in range {
-        let len = files.size(i);
+        let len = equal.unwrap_or_else(|| files.size(i));
         // The buffer was made of the sum of these sizes.
         let (slot, behind) = std::mem::take(&mut rest).split_at_mut_checked(len as usize).unwrap_or_default();
         rest = behind;
@@ -173,25 +177,29 @@ fn read_batch(files: &Files, range: Range<usize>, bytes: u64) -> Result<Records>
         at += u64::from(len);
         jobs.push((i, slot));
     }
-    jobs.into_par_iter()
-        .try_for_each(|(i, slot)| read_file(&files.path(i), files.names().modified_ns(i), slot))?;
+    jobs.into_par_iter().try_for_each(|(i, slot)| read_file(files, i, stacked, slot))?;
     Ok(Records::Ragged { bytes: buffer, offsets, lens })
 }
 
-/// Reads a file that has exactly as many bytes as `slot` and was modified at `modified`, also when it has been read.
-fn read_file(path: &Path, modified: i64, slot: &mut [u8]) -> Result<()> {
+/// Reads the `i`-th file, or the data of the array in it, which fills `slot`. It must have its size and its time still when
+/// it has been read.
+fn read_file(files: &Files, i: usize, stacked: Option<&Schema>, slot: &mut [u8]) -> Result<()> {
+    let path = files.path(i);
     let failed = |e| Error::io(format!("can't read {}", path.display()), e);
-    let mut file = open_regular(path).map_err(failed)?;
-    match file.read_exact(slot) {
-        Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Err(has_changed(path)),
-        Err(e) => return Err(failed(e)),
+    let (read, meta) = match stacked {
+        Some(schema) => (stack::record_in(&path, schema)?.read_exact(slot), std::fs::metadata(&path)),
+        None => {
+            let mut file = open_regular(&path).map_err(failed)?;
+            (file.read_exact(slot), file.metadata())
+        }
+    };
+    match read {
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Err(has_changed(&path)),
+        read => read.map_err(failed)?,
     }
-    let meta = file.metadata().map_err(failed)?;
-    if meta.len() != slot.len() as u64 || modified_ns(&meta) != modified {
-        return Err(has_changed(path));
-    }
-    Ok(())
+    let meta = meta.map_err(failed)?;
+    let as_seen = (u64::from(files.size(i)), files.names().modified_ns(i));
+    if (meta.len(), modified_ns(&meta)) != as_seen { Err(has_changed(&path)) } else { Ok(()) }
 }
 
 fn has_changed(path: &Path) -> Error {

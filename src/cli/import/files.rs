@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rayon::slice::ParallelSliceMut;
 use siphasher::sip::SipHasher13;
 use zrfs::format::MAX_RECORDS;
 use zrfs::store::{FolderId, NewNames};
@@ -23,12 +24,14 @@ struct Root {
     walked: bool,
 }
 
-/// Files of one folder that were added together, sorted by name.
+/// Files that were added together.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     folder: FolderId,
     first: u32,
     len: u32,
+    /// Whether they are to be sorted by name.
+    by_name: bool,
 }
 
 /// Files in the order of their records, with the folders and links around them.
@@ -42,7 +45,8 @@ pub(super) struct Files {
     runs: Vec<Run>,
     /// Files over 1 GiB, which no record holds, with their sizes.
     too_large: Vec<(PathBuf, u64)>,
-    links: usize,
+    /// Links at the top that stay links and lead to folders.
+    linked_classes: Vec<Vec<u8>>,
 }
 
 impl Files {
@@ -54,7 +58,7 @@ impl Files {
             roots: Vec::new(),
             runs: Vec::new(),
             too_large: Vec::new(),
-            links: 0,
+            linked_classes: Vec::new(),
         }
     }
 
@@ -72,18 +76,12 @@ impl Files {
         Ok(folder)
     }
 
-    /// The folder at `path`.
-    pub(super) fn folder_at(&mut self, path: &[u8]) -> Result<FolderId> {
-        self.names.folder_at(path)
-    }
-
     /// Says when a folder was modified.
     pub(super) fn set_modified(&mut self, folder: FolderId, modified_ns: i64) {
         self.names.set_modified(folder, modified_ns);
     }
 
-    /// Adds a file. Those of one folder that are added together are to be sorted by name, and closed by
-    /// [`Files::end_run`].
+    /// Adds a file. What is added together ends with [`Files::end_run`].
     pub(super) fn add(&mut self, folder: FolderId, name: &[u8], meta: &Metadata) -> Result<()> {
         if self.len() >= MAX_RECORDS as usize {
             return Err(too_many());
@@ -110,15 +108,20 @@ impl Files {
         target: &[u8],
         modified_ns: i64,
     ) -> Result<()> {
-        self.links += 1;
         self.names.link(folder, name, target, modified_ns)
     }
 
-    /// Says that the files from `first` on are those of `folder`.
-    pub(super) fn end_run(&mut self, folder: FolderId, first: usize) {
+    /// Says that a link at the top leads to a folder, which is a class to whoever follows links.
+    pub(super) fn add_linked_class(&mut self, name: &[u8]) {
+        self.linked_classes.push(name.to_vec());
+    }
+
+    /// Says that the files from `first` on belong together: those of `folder`, to be sorted by name, or a list.
+    pub(super) fn end_run(&mut self, folder: FolderId, first: usize, by_name: bool) {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         if self.len() > first {
-            self.runs.push(Run { folder, first: number(first), len: number(self.len() - first) });
+            let len = number(self.len() - first);
+            self.runs.push(Run { folder, first: number(first), len, by_name });
         }
     }
 
@@ -144,7 +147,17 @@ impl Files {
 
     /// Puts the records into the order of the runs. Called once, when all files are there.
     pub(super) fn settle(&mut self) {
-        let order: Vec<u32> = self.runs.iter().flat_map(|run| run.first..run.first + run.len).collect();
+        let mut order: Vec<u32> = self.runs.iter().flat_map(|run| run.first..run.first + run.len).collect();
+        let mut rest = order.as_mut_slice();
+        for run in &self.runs {
+            let (places, behind) =
+                std::mem::take(&mut rest).split_at_mut_checked(run.len as usize).unwrap_or_default();
+            rest = behind;
+            if run.by_name {
+                let name = |&i: &u32| self.names.name(i as usize);
+                places.par_sort_unstable_by(|a, b| python_order(name(a), name(b)));
+            }
+        }
         self.names.reorder(&order);
         self.sizes = order.iter().filter_map(|&from| self.sizes.get(from as usize).copied()).collect();
         self.runs = Vec::new();
@@ -160,9 +173,9 @@ impl Files {
         self.bytes
     }
 
-    /// Number of links that stay links.
-    pub(super) fn links(&self) -> usize {
-        self.links
+    /// Links at the top that stay links and lead to folders.
+    pub(super) fn linked_classes(&self) -> &[Vec<u8>] {
+        &self.linked_classes
     }
 
     /// Paths of the records, and the folders and links around them.

@@ -1,7 +1,7 @@
 //! A folder as a source: which files, in which order.
 
-use std::ffi::OsString;
-use std::fs::Metadata;
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirEntry, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,9 @@ use zrfs::store::FolderId;
 use zrfs::{Error, ErrorKind, Result};
 
 use super::files::{Files, modified_ns};
+use super::links;
 use super::order::python_order;
+use crate::cli::Links;
 
 /// Which files `--only` picks.
 pub(super) struct Only {
@@ -42,18 +44,23 @@ impl Only {
     }
 }
 
-/// What was left out of a folder.
-pub(super) struct LeftOut {
+/// What a walk came across, beside the files.
+#[derive(Default)]
+pub(super) struct Walked {
+    /// Names of the folders at the top, in order; links to folders that stay links are among them.
+    pub(super) top: Vec<OsString>,
     /// Sockets, pipes and devices, which have no contents to pack.
     pub(super) special: usize,
+    /// Links that stay links.
+    pub(super) links: usize,
 }
 
-/// Adds the files of the folder `root` to `files`, following symbolic links, in ImageFolder's order.
+/// Adds the files of the folder `root` to `files`, in ImageFolder's order.
 ///
 /// # Errors
 /// What can't be looked at, with its path: an unreadable folder, a link to nothing, a link that leads back to a
 /// folder above it. Leaving such a file out would shift the records behind it.
-pub(super) fn walk(root: &Path, only: Option<&Only>, files: &mut Files) -> Result<LeftOut> {
+pub(super) fn walk(root: &Path, only: Option<&Only>, links: Links, files: &mut Files) -> Result<Walked> {
     if is_store(root) {
         let text = format!("{} is a store, not a folder of samples", root.display());
         return Err(Error::new(ErrorKind::Unsupported, text).with_help("copy the folder itself instead"));
@@ -62,21 +69,31 @@ pub(super) fn walk(root: &Path, only: Option<&Only>, files: &mut Files) -> Resul
     files.start_at(root, true)?;
     files.set_modified(FolderId::ROOT, modified_ns(&meta));
     let first_run = files.runs();
-    let mut walk = Walk { root, only, files, above: vec![identity(&meta)], special: 0 };
-    walk.folder(&mut PathBuf::new(), FolderId::ROOT)?;
-    let special = walk.special;
+    let (above, walked) = (vec![identity(&meta)], Walked::default());
+    let mut walk = Walk { root, only, links, files, above, walked };
+    walk.folder(&mut PathBuf::new(), FolderId::ROOT, false)?;
+    let walked = walk.walked;
     files.into_image_folder_order(first_run);
-    Ok(LeftOut { special })
+    Ok(walked)
 }
 
 /// A walk under way.
 struct Walk<'a> {
     root: &'a Path,
     only: Option<&'a Only>,
+    links: Links,
     files: &'a mut Files,
     /// The folder that is looked at and those above it.
     above: Vec<(u64, u64)>,
-    special: usize,
+    walked: Walked,
+}
+
+/// A folder in the one that is looked at.
+struct Subfolder {
+    name: OsString,
+    identity: (u64, u64),
+    modified_ns: i64,
+    linked: bool,
 }
 
 impl Walk<'_> {
@@ -85,56 +102,112 @@ impl Walk<'_> {
         if path.as_os_str().is_empty() { self.root.to_path_buf() } else { self.root.join(path) }
     }
 
-    /// Adds what is in the folder at `path` below the root. A folder's depth is bounded by the longest path that the
-    /// system takes.
-    fn folder(&mut self, path: &mut PathBuf, id: FolderId) -> Result<()> {
+    /// Adds what is in the folder at `path` below the root. `expanded` says whether a link that was followed leads there.
+    /// The longest path that the system takes bounds the depth.
+    fn folder(&mut self, path: &mut PathBuf, id: FolderId, expanded: bool) -> Result<()> {
         let here = self.at(path);
-        let (mut found, mut folders) = (Vec::new(), Vec::new());
+        let first = self.files.len();
+        let (mut folders, mut links) = (Vec::new(), Vec::new());
         for entry in std::fs::read_dir(&here).map_err(|e| cannot_look(&here, e))? {
             let entry = entry.map_err(|e| cannot_look(&here, e))?;
-            let (name, kind) = (entry.file_name(), entry.file_type());
-            let kind = kind.map_err(|e| cannot_look(&entry.path(), e))?;
+            let name = entry.file_name();
             path.push(&name);
-            let picked = self.only.is_none_or(|only| only.picks(path));
-            path.pop();
-            let meta = if kind.is_symlink() {
-                match std::fs::metadata(entry.path()) {
-                    // A link to nothing that is not picked is no concern.
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound && !picked => continue,
-                    meta => meta,
-                }
-            } else if kind.is_dir() || picked {
-                entry.metadata()
-            } else {
-                continue;
-            };
-            let meta = meta.map_err(|e| cannot_look(&entry.path(), e))?;
-            if meta.is_dir() {
-                folders.push(Subfolder { name, meta, linked: kind.is_symlink() });
-            } else if picked && meta.is_file() {
-                found.push((name, meta));
-            } else if picked {
-                self.special += 1;
+            let kind = entry.file_type().map_err(|e| cannot_look(&entry.path(), e))?;
+            if kind.is_symlink()
+                && let Some(target) = self.kept(path, expanded)?
+            {
+                links.push((name, target));
+            } else if let Some(folder) = self.entry(&entry, name, kind.is_symlink(), path, id)? {
+                folders.push(folder);
             }
+            path.pop();
         }
-        self.add(id, found)?;
-        folders.into_iter().try_for_each(|folder| self.subfolder(path, id, folder))
-    }
-
-    fn add(&mut self, id: FolderId, mut found: Vec<(OsString, Metadata)>) -> Result<()> {
-        found.sort_by(|(a, _), (b, _)| python_order(a.as_bytes(), b.as_bytes()));
-        let first = self.files.len();
-        for (name, meta) in &found {
-            self.files.add(id, name.as_bytes(), meta)?;
+        self.files.end_run(id, first, true);
+        links.sort_by(|(a, _), (b, _)| python_order(a.as_bytes(), b.as_bytes()));
+        for (name, target) in links {
+            self.link(path, id, &name, &target)?;
         }
-        self.files.end_run(id, first);
+        folders.sort_by(|a, b| python_order(a.name.as_bytes(), b.name.as_bytes()));
+        for folder in folders {
+            path.push(&folder.name);
+            self.subfolder(path, id, folder, expanded)?;
+            path.pop();
+        }
         Ok(())
     }
 
-    fn subfolder(&mut self, path: &mut PathBuf, parent: FolderId, folder: Subfolder) -> Result<()> {
-        let Subfolder { name, meta, linked } = folder;
-        path.push(&name);
-        let identity = identity(&meta);
+    /// The target of the link at `path`, where it stays a link.
+    fn kept(&self, path: &Path, expanded: bool) -> Result<Option<OsString>> {
+        match self.links {
+            Links::Follow => Ok(None),
+            Links::Keep => links::kept(self.root, path, expanded).map_err(|e| cannot_look(&self.at(path), e)),
+        }
+    }
+
+    fn picks(&self, path: &Path) -> bool {
+        self.only.is_none_or(|only| only.picks(path))
+    }
+
+    /// Adds a file, or what a link leads to; a folder is returned.
+    fn entry(
+        &mut self,
+        entry: &DirEntry,
+        name: OsString,
+        linked: bool,
+        path: &Path,
+        id: FolderId,
+    ) -> Result<Option<Subfolder>> {
+        let picked = self.picks(path);
+        let looked = if linked {
+            match std::fs::metadata(entry.path()) {
+                // A link to nothing that is not picked is no concern.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound && !picked => return Ok(None),
+                looked => looked,
+            }
+        } else if picked || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            entry.metadata()
+        } else {
+            return Ok(None);
+        };
+        let meta = looked.map_err(|e| cannot_look(&entry.path(), e))?;
+        if meta.is_dir() {
+            let (identity, modified_ns) = (identity(&meta), modified_ns(&meta));
+            return Ok(Some(Subfolder { name, identity, modified_ns, linked }));
+        }
+        if picked && meta.is_file() {
+            self.files.add(id, name.as_bytes(), &meta)?;
+        } else if picked {
+            self.walked.special += 1;
+        }
+        Ok(None)
+    }
+
+    /// Adds a link that stays one, where its name is picked or it leads to a folder.
+    fn link(&mut self, path: &mut PathBuf, id: FolderId, name: &OsStr, target: &OsStr) -> Result<()> {
+        path.push(name);
+        let here = self.at(path);
+        let leads_to_folder = here.is_dir();
+        if leads_to_folder || self.picks(path) {
+            let meta = here.symlink_metadata().map_err(|e| cannot_look(&here, e))?;
+            self.files.add_link(id, name.as_bytes(), target.as_bytes(), modified_ns(&meta))?;
+            self.walked.links += 1;
+            if leads_to_folder && id == FolderId::ROOT {
+                self.files.add_linked_class(name.as_bytes());
+                self.walked.top.push(name.to_owned());
+            }
+        }
+        path.pop();
+        Ok(())
+    }
+
+    fn subfolder(
+        &mut self,
+        path: &mut PathBuf,
+        parent: FolderId,
+        folder: Subfolder,
+        expanded: bool,
+    ) -> Result<()> {
+        let Subfolder { name, identity, modified_ns, linked } = folder;
         if linked && let Some(depth) = self.above.iter().position(|&above| above == identity) {
             let above = path.ancestors().nth(self.above.len() - depth).unwrap_or(Path::new(""));
             let (link, above) = (self.at(path), self.at(above));
@@ -142,19 +215,15 @@ impl Walk<'_> {
                 format!("the link {} leads back to {}, a folder above it", link.display(), above.display());
             return Err(Error::new(ErrorKind::Unsupported, text).with_help("remove the link"));
         }
-        let id = self.files.folder(parent, name.as_bytes(), modified_ns(&meta))?;
+        let id = self.files.folder(parent, name.as_bytes(), modified_ns)?;
+        if parent == FolderId::ROOT {
+            self.walked.top.push(name);
+        }
         self.above.push(identity);
-        self.folder(path, id)?;
+        self.folder(path, id, expanded || linked)?;
         self.above.pop();
-        path.pop();
         Ok(())
     }
-}
-
-struct Subfolder {
-    name: OsString,
-    meta: Metadata,
-    linked: bool,
 }
 
 fn identity(meta: &Metadata) -> (u64, u64) {
@@ -168,7 +237,7 @@ fn is_store(root: &Path) -> bool {
     read.is_ok() && magic == *b"ZREC"
 }
 
-fn cannot_look(path: &Path, e: std::io::Error) -> Error {
+pub(super) fn cannot_look(path: &Path, e: std::io::Error) -> Error {
     let error = Error::io(format!("can't look at {}", path.display()), e);
     match error.kind() {
         ErrorKind::NotFound => error.with_help("it is a link to nothing, or was removed meanwhile"),
@@ -182,7 +251,7 @@ mod tests {
 
     fn walked(root: &Path) -> Result<Files> {
         let mut files = Files::new();
-        walk(root, None, &mut files)?;
+        walk(root, None, Links::Follow, &mut files)?;
         files.settle();
         Ok(files)
     }

@@ -1,38 +1,95 @@
 //! What a user may want to know of a folder: said at the end, in plain sentences.
 
+use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 use zrfs::store::FolderId;
 
 use super::files::Files;
-use super::folder::LeftOut;
+use super::folder::Walked;
 
 /// Suffixes of torchvision's `IMG_EXTENSIONS`.
 const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
 
-/// The notes on the folder `root`, whose files are those of `files` from `first` on.
-pub(super) fn of_folder(root: &Path, files: &Files, first: usize, left_out: &LeftOut) -> Vec<String> {
+/// Names of the folder that samples to learn from are in, and of those that others are in.
+const TRAIN: &str = "train";
+const OTHERS: [&str; 4] = ["val", "valid", "validation", "test"];
+
+/// The notes on the folder `root`, whose files are those of `files` from `first` on; `stacked` where the arrays in it
+/// become a dense store.
+pub(super) fn of_folder(
+    root: &Path,
+    files: &Files,
+    first: usize,
+    walked: &Walked,
+    stacked: bool,
+) -> Vec<String> {
     let (name, mut notes) = (root.display(), Vec::new());
-    match skipped_by_image_folder(files, first) {
-        None | Some(0) => {}
-        Some(n) => notes.push(format!(
+    if let Some(other) = splits(&walked.top) {
+        notes.push(format!(
+            "{name} holds {TRAIN}/ and {other}/: import each into its own store, so that each has its own classes."
+        ));
+    } else if let Some(n @ 1..) = skipped_by_image_folder(files, first) {
+        notes.push(format!(
             "{n} of the files in {name} are not images in a class folder. ImageFolder skips them, so its numbers \
              differ (--only '*.png' would pick one kind)."
-        )),
-    }
-    if (first..files.len()).all(|i| files.names().name(i).ends_with(b".npy")) && files.len() > first {
-        notes.push(format!(
-            "All files in {name} are .npy files. Each is a record as it is; a dense store comes from one .npy \
-             file that holds all samples."
         ));
     }
-    if left_out.special > 0 {
+    if let Some((n, a, b)) = pairs(files, first) {
         notes.push(format!(
-            "Left out of {name}, as no files: {} (sockets, pipes, devices).",
-            left_out.special
+            "{n} of the files in {name} have the name of another one and another suffix, as {a} and {b}. A record is one \
+             file: --only picks one suffix, and two imports make two aligned stores."
         ));
+    }
+    if !stacked
+        && (first..files.len()).all(|i| files.names().name(i).ends_with(b".npy"))
+        && files.len() > first
+    {
+        notes.push(format!(
+            "All files in {name} are .npy files. Each is a record as it is; --stack makes a dense store of them, where \
+             they have one dtype and shape."
+        ));
+    }
+    if walked.links > 0 {
+        notes.push(format!("Kept as links in {name}: {}.", walked.links));
+    }
+    if walked.special > 0 {
+        notes.push(format!("Left out of {name}, as no files: {} (sockets, pipes, devices).", walked.special));
     }
     notes
+}
+
+/// The folder beside `train` that holds other samples, where the top level is cut that way.
+fn splits(top: &[OsString]) -> Option<&'static str> {
+    let holds = |name: &str| top.iter().any(|folder| folder == name);
+    OTHERS.into_iter().find(|other| holds(TRAIN) && holds(other))
+}
+
+/// How many files differ only in their suffix from another one in their folder, and the first two of them.
+fn pairs(files: &Files, first: usize) -> Option<(usize, String, String)> {
+    let names = files.names();
+    // Keyed, since names are whatever somebody gave them.
+    let hasher = RandomState::new();
+    let stem = |i: usize| {
+        let name = names.name(i);
+        let dot = name.iter().rposition(|&b| b == b'.').filter(|&dot| dot > 0)?;
+        name.get(..dot)
+    };
+    let mut keys: Vec<(u64, u32)> = (first..files.len())
+        .filter_map(|i| Some((hasher.hash_one((names.folder_of(i), stem(i)?)), u32::try_from(i).ok()?)))
+        .collect();
+    keys.sort_unstable();
+    let (mut count, mut found) = (0, None);
+    for group in keys.chunk_by(|(a, _), (b, _)| a == b) {
+        if let [(_, a), (_, b), ..] = group {
+            count += group.len();
+            found = found.min(Some((a, b))).or(Some((a, b)));
+        }
+    }
+    let (a, b) = found?;
+    let shown = |&i: &u32| String::from_utf8_lossy(names.name(i as usize)).into_owned();
+    Some((count, shown(a), shown(b)))
 }
 
 /// How many files ImageFolder would leave out: those at the top and those whose suffix is no image's. `None` where it

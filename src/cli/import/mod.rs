@@ -1,17 +1,21 @@
-//! `import`: folders and arrays into a store.
+//! `import`: folders, lists of files and arrays into a store.
 //!
 //! First everything is looked at and checked against the store (see `plan`); then one thread reads ahead while this
 //! one appends (see `feed`), all within one append that becomes visible at its end. A new store grows in
 //! STORE.partial and is renamed when it is durable; whatever stops the command leaves no STORE, or the old one.
 
+mod arrays;
 mod feed;
 mod files;
 mod folder;
 mod hints;
+mod labels;
+mod links;
+mod listed;
 mod order;
 mod plan;
+mod stack;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use indicatif::HumanBytes;
@@ -20,9 +24,10 @@ use zrfs::{Appender, Codec, Error, ErrorKind, Result, Store, Version};
 
 use super::output::Output;
 use super::signals::Stop;
-use super::{CodecName, Failure, ImportArgs, Links, Outcome, progress};
+use super::{CodecName, Failure, ImportArgs, Links, Outcome, partial, progress};
 use feed::{Feed, Records};
 use folder::Only;
+use labels::Labels;
 use plan::{Look, Plan};
 
 /// `zrfs import`
@@ -33,27 +38,42 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     if sources.is_empty() {
         return Err(Failure::Usage("import needs a source and a store".into()));
     }
-    let Links::Follow = args.links;
     let codec = match args.codec {
         CodecName::Flate => Codec::Flate(args.level),
         CodecName::Raw => Codec::Raw,
     };
     let only = Only::new(&args.only).map_err(Failure::Usage)?;
     let stop = Stop::on_signals()?;
-    let import = Import { path, codec, v1: args.v1, large: args.large, stop };
+    let labels = args.labels.as_deref();
+    let import = Import { path, labels, codec, v1: args.v1, large: args.large, stop };
     if args.large && !args.append {
         return Err(Failure::Usage(
             "--large goes with --append; a new store becomes what it needs to be".into(),
         ));
     }
-    let (plan, notes) = Plan::make(sources, &Look { only: only.as_ref(), codec })?;
+    if labels == Some(path) {
+        return Err(Failure::Usage("the labels need a store of their own".into()));
+    }
+    let look = Look {
+        only: only.as_ref(),
+        links: args.links,
+        null: args.null,
+        stack: args.stack,
+        rows: args.rows,
+        codec,
+    };
+    let (plan, notes) = Plan::make(sources, &look)?;
+    if labels.is_some() && matches!(plan, Plan::Arrays(_)) {
+        return Err(Failure::Usage("--labels goes with files: an array's records have no class".into()));
+    }
     let done = if args.append { import.append(&plan)? } else { import.create(&plan)? };
-    done.tell(path, &notes)
+    done.tell(path, labels, &notes)
 }
 
 /// What is to be done, beside the sources.
 struct Import<'a> {
     path: &'a Path,
+    labels: Option<&'a Path>,
     codec: Codec,
     v1: bool,
     large: bool,
@@ -67,27 +87,29 @@ pub(super) struct Done {
     total: u64,
     stored: u64,
     became_v2: bool,
+    classes: Option<usize>,
 }
 
 /// Packs `source` into the new store `path` with the defaults, for the demo.
 pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::result::Result<Done, Failure> {
     let codec = Codec::default();
-    let import = Import { path, codec, v1: false, large: false, stop };
-    let (plan, _) = Plan::make(&[source], &Look { only: None, codec })?;
+    let import = Import { path, labels: None, codec, v1: false, large: false, stop };
+    let look = Look { only: None, links: Links::Follow, null: false, stack: false, rows: None, codec };
+    let (plan, _) = Plan::make(&[source], &look)?;
     import.create(&plan)
 }
 
 impl Import<'_> {
     /// Makes a new store.
     fn create(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
-        let taken = |path: &Path| path.symlink_metadata().is_ok();
-        let name = self.path.display();
-        if taken(self.path) {
-            let text = format!("{name} exists already");
-            let help = "choose another name, or add to a store with --append";
-            return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
+        for path in [self.path].into_iter().chain(self.labels) {
+            if path.symlink_metadata().is_ok() {
+                let text = format!("{} exists already", path.display());
+                let help = "choose another name, or add to a store with --append";
+                return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
+            }
         }
-        let partial = partial(self.path)?;
+        let partial = partial::beside(self.path)?;
         plan.check_fits(0)?;
         let version = plan.version_for(Version::V1);
         if self.v1 && version > Version::V1 {
@@ -95,51 +117,48 @@ impl Import<'_> {
             return Err(Failure::Told);
         }
         // Made here or refused: what another import has made is not ours to fill, nor to remove.
-        std::fs::create_dir(&partial).map_err(|e| {
-            let name = partial.display();
-            if e.kind() != std::io::ErrorKind::AlreadyExists {
-                return Error::io(format!("can't create {name}"), e);
-            }
-            let text = format!("{name} is in the way: an import was killed, or is still running");
-            Error::new(ErrorKind::Exists, text)
-                .with_help(format!("where none is running, remove it: rm -r {name}"))
-        })?;
+        std::fs::create_dir(&partial).map_err(|e| partial::not_made(&partial, "an import", e))?;
         let done = self.fill(&partial, version, plan);
         if done.is_err() {
             // Half a store is of no use to anybody; what can't be removed is named at the next import.
             let _ = std::fs::remove_dir_all(&partial);
         }
-        Ok(done?)
+        done
     }
 
-    fn fill(&self, partial: &Path, version: Version, plan: &Plan) -> Result<Done> {
-        let store = Store::create(partial, version)?;
-        if let Some(schema) = plan.schema() {
-            schema.write(&store)?;
-        }
-        let done = self.pour(&store, plan)?;
-        store.sync()?;
-        let failed = |e: rustix::io::Errno| {
-            Error::io(format!("can't rename {} to {}", partial.display(), self.path.display()), e.into())
-        };
-        let here = rustix::fs::CWD;
-        let renamed =
-            rustix::fs::renameat_with(here, partial, here, self.path, rustix::fs::RenameFlags::NOREPLACE);
-        match renamed {
-            // File systems without it have no other way than to look first, which was done.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-                rustix::fs::rename(partial, self.path).map_err(failed)?;
+    fn fill(&self, partial: &Path, version: Version, plan: &Plan) -> std::result::Result<Done, Failure> {
+        let labels = self.labels.map(Labels::create).transpose()?;
+        let filled = || {
+            let store = Store::create(partial, version)?;
+            if let Some(schema) = plan.schema() {
+                schema.write(&store)?;
             }
-            other => other.map_err(failed)?,
+            let done = self.pour(&store, plan, labels.as_ref())?;
+            store.sync()?;
+            Ok(done)
+        };
+        let done = filled().and_then(|done| {
+            self.name(partial, labels.as_ref())?;
+            Ok(done)
+        });
+        if let (Err(_), Some(labels)) = (&done, &labels) {
+            labels.discard();
         }
-        sync_parent(self.path)?;
-        Ok(done)
+        done
+    }
+
+    /// Gives the new stores their names, the labels first.
+    fn name(&self, partial: &Path, labels: Option<&Labels<'_>>) -> Result<()> {
+        labels.map_or(Ok(()), Labels::finish)?;
+        partial::rename(partial, self.path).inspect_err(|_| labels.into_iter().for_each(Labels::take_back))
     }
 
     /// Adds to a store that is there.
     fn append(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
         let store = Store::open(self.path)?;
-        plan.check_apart(self.path)?;
+        for path in [self.path].into_iter().chain(self.labels) {
+            plan.check_apart(path)?;
+        }
         plan.check_fits(store.len())?;
         check_schema(&store, plan.schema())?;
         let needed = plan.version_for(store.version());
@@ -152,16 +171,25 @@ impl Import<'_> {
             });
             return Err(Failure::Told);
         }
-        let done = self.pour(&store, plan)?;
+        let labels = self.labels.map(|path| Labels::open(path, store.len())).transpose()?;
+        let done = self.pour(&store, plan, labels.as_ref())?;
         store.sync()?;
         Ok(done)
     }
 
-    /// Appends everything that the plan names.
-    fn pour(&self, store: &Store, plan: &Plan) -> Result<Done> {
+    /// Appends everything that the plan names, and makes its labels durable.
+    fn pour(
+        &self,
+        store: &Store,
+        plan: &Plan,
+        labels: Option<&Labels<'_>>,
+    ) -> std::result::Result<Done, Failure> {
         let before = store.stats()?;
+        let number = |labels: &Labels<'_>, names| labels.number(names, plan.linked_classes());
+        let mut numbered = None;
         if let Some(names) = plan.names() {
             store.check_names(names)?;
+            numbered = labels.map(|labels| number(labels, names)).transpose()?;
         }
         let mut appender = store.appender()?;
         appender.set_version(plan.version_for(store.version()));
@@ -177,6 +205,12 @@ impl Import<'_> {
         if let Some(names) = read.as_ref().or(plan.names()) {
             appender.set_names(names)?;
         }
+        if let (Some(labels), Some(names)) = (labels, &read) {
+            numbered = Some(number(labels, names)?);
+        }
+        if let (Some(labels), Some(numbered)) = (labels, &numbered) {
+            labels.write(numbered)?;
+        }
         let total = appender.len();
         appender.commit()?;
         Ok(Done {
@@ -186,6 +220,7 @@ impl Import<'_> {
             stored: store.stats()?.live_bytes.saturating_sub(before.live_bytes),
             became_v2: store.version() == Version::V2
                 && (before.version == Version::V1 || before.records == 0),
+            classes: numbered.map(|numbered| numbered.classes.len()),
         })
     }
 }
@@ -199,7 +234,7 @@ fn put(appender: &mut Appender<'_>, records: &Records, codec: Codec) -> Result<(
 
 impl Done {
     /// Says what was done, on standard output.
-    pub(super) fn tell(&self, path: &Path, notes: &[String]) -> Outcome {
+    pub(super) fn tell(&self, path: &Path, labels: Option<&Path>, notes: &[String]) -> Outcome {
         let mut out = Output::new();
         let total =
             if self.total == self.records { String::new() } else { format!(", {} in all", self.total) };
@@ -210,6 +245,10 @@ impl Done {
             HumanBytes(self.bytes),
             HumanBytes(self.stored),
         ))?;
+        if let (Some(labels), Some(classes)) = (labels, self.classes) {
+            let labels = labels.display();
+            out.line(format_args!("{labels}: a label for each record, {classes} classes in classes.json"))?;
+        }
         if self.became_v2 {
             out.line("The store has format version 2, since a record is empty or over 1 MiB: loaderx 0.5.0 refuses it.")?;
         }
@@ -218,23 +257,6 @@ impl Done {
         }
         out.finish()
     }
-}
-
-/// STORE.partial, beside STORE.
-fn partial(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, format!("{} is no name for a store", path.display()))
-    })?;
-    let mut partial = OsString::from(name);
-    partial.push(".partial");
-    Ok(path.with_file_name(partial))
-}
-
-fn sync_parent(path: &Path) -> Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(parent)
-        .and_then(|dir| dir.sync_all())
-        .map_err(|e| Error::io(format!("can't sync the folder {}", parent.display()), e))
 }
 
 /// Records of one store are all dense and alike, or all free.

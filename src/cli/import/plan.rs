@@ -1,17 +1,17 @@
 //! What an import will append, looked at and checked before anything is written.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use zrfs::dataset::{NpyFile, Schema};
+use zrfs::dataset::Schema;
 use zrfs::format::MAX_RECORDS;
 use zrfs::store::NewNames;
 use zrfs::{Codec, Error, ErrorKind, Version};
 
-use super::super::{Failure, one_line};
-use super::files::{Files, mark, modified_ns};
+use super::arrays::Arrays;
+use super::files::Files;
 use super::folder::{Only, walk};
-use super::hints;
+use super::{hints, listed, stack};
+use crate::cli::{Failure, Links, one_line};
 
 /// How many names a message lists before it says how many more there are.
 const LISTED: usize = 100;
@@ -19,53 +19,38 @@ const LISTED: usize = 100;
 /// How to look at the sources.
 pub(super) struct Look<'a> {
     pub(super) only: Option<&'a Only>,
+    pub(super) links: Links,
+    /// Whether a NUL byte ends each path of a list, not a newline.
+    pub(super) null: bool,
+    pub(super) stack: bool,
+    pub(super) rows: Option<u64>,
     pub(super) codec: Codec,
 }
 
-/// What is to be appended, and what the user may want to know of it.
+/// What is to be appended.
 pub(super) enum Plan {
-    /// Each file a record.
-    Files(Files),
+    /// Each file a record; of a file with that dtype and shape its data, where there is one.
+    Files(Files, Option<Schema>),
     /// Arrays of one dtype and shape.
     Arrays(Arrays),
 }
 
-/// Arrays, one after another.
-pub(super) struct Arrays {
-    pub(super) files: Vec<Array>,
-    pub(super) schema: Schema,
-    records: u64,
-}
-
-/// A .npy file.
-pub(super) struct Array {
-    pub(super) path: PathBuf,
-    pub(super) records: u64,
-    size: u64,
-    modified_ns: i64,
-}
-
-impl Array {
-    /// The mark of one of its records; see [`mark`].
-    pub(super) fn mark(&self, record: u64) -> u64 {
-        mark(self.path.as_os_str().as_bytes(), self.size, self.modified_ns, record)
-    }
-
-    /// Whether the file still has the size and the time that it had.
-    pub(super) fn is_unchanged(&self) -> zrfs::Result<bool> {
-        let meta = look_at(&self.path)?;
-        Ok((meta.len(), modified_ns(&meta)) == (self.size, self.modified_ns))
-    }
+/// A source of files.
+enum Source<'a> {
+    Folder(&'a Path),
+    List(&'a Path),
 }
 
 impl Plan {
     /// Looks at the sources; returns with the plan what the user may want to know of them.
     pub(super) fn make(sources: &[PathBuf], look: &Look<'_>) -> Result<(Plan, Vec<String>), Failure> {
-        let mut folders = Vec::new();
+        let mut of_files = Vec::new();
         let mut arrays = Vec::new();
         for source in sources {
-            if look_at(source)?.is_dir() {
-                folders.push(source);
+            if let Some(list) = listed::list_of(source) {
+                of_files.push(Source::List(list));
+            } else if look_at(source)?.is_dir() {
+                of_files.push(Source::Folder(source));
             } else if source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("npy")) {
                 arrays.push(source.clone());
             } else {
@@ -73,43 +58,54 @@ impl Plan {
                 return Err(Error::new(ErrorKind::Unsupported, text).into());
             }
         }
-        match (folders.is_empty(), arrays.is_empty()) {
-            (false, true) => Plan::folders(&folders, look),
-            (true, false) if look.only.is_some() => {
-                Err(Failure::Usage("--only picks files of a folder; an array is taken whole".into()))
+        look.check_options(&of_files, !arrays.is_empty())?;
+        match (of_files.is_empty(), arrays.is_empty()) {
+            (false, true) => Plan::files(&of_files, look),
+            (true, false) => {
+                let arrays = Arrays::look_at(arrays, look.rows, look.codec)?;
+                let notes = arrays.notes();
+                Ok((Plan::Arrays(arrays), notes))
             }
-            (true, false) => Ok((Plan::Arrays(Arrays::look_at(arrays, look.codec)?), Vec::new())),
             _ => Err(Failure::Usage("folders and arrays don't go into one store".into())),
         }
     }
 
-    fn folders(folders: &[&PathBuf], look: &Look<'_>) -> Result<(Plan, Vec<String>), Failure> {
+    fn files(sources: &[Source<'_>], look: &Look<'_>) -> Result<(Plan, Vec<String>), Failure> {
         let (mut files, mut notes) = (Files::new(), Vec::new());
-        for root in folders {
+        for source in sources {
             let first = files.len();
-            let left_out = walk(root, look.only, &mut files)?;
-            notes.extend(hints::of_folder(root, &files, first, &left_out));
+            match *source {
+                Source::List(list) => listed::read(list, look.null, look.only, &mut files)?,
+                Source::Folder(root) => {
+                    let walked = walk(root, look.only, look.links, &mut files)?;
+                    notes.extend(hints::of_folder(root, &files, first, &walked, look.stack));
+                }
+            }
         }
         files.settle();
         if files.len() == 0 {
-            let names: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+            let name = |source: &Source<'_>| match source {
+                Source::Folder(path) | Source::List(path) => path.display().to_string(),
+            };
+            let names: Vec<_> = sources.iter().map(name).collect();
             let what = if look.only.is_some() { "no file that --only picks" } else { "no file" };
             let text = format!("there is {what} in {}", names.join(", "));
             return Err(Error::new(ErrorKind::NotFound, text).into());
         }
         let bad = files.too_large();
         if !bad.is_empty() {
-            let bad = bad.iter().map(|(path, size)| (path.clone(), *size));
+            let bad = bad.iter().map(|(path, size)| with_size(path, *size));
             tell(bad, files.len(), "are over 1 GiB, the most that a record holds");
             return Err(Failure::Told);
         }
-        Ok((Plan::Files(files), notes))
+        let stacked = if look.stack { Some(stack::schema_of(&files, look.codec)?) } else { None };
+        Ok((Plan::Files(files, stacked), notes))
     }
 
     /// What the records are, where they are all alike.
     pub(super) fn schema(&self) -> Option<&Schema> {
         match self {
-            Plan::Files(_) => None,
+            Plan::Files(_, stacked) => stacked.as_ref(),
             Plan::Arrays(arrays) => Some(&arrays.schema),
         }
     }
@@ -117,15 +113,23 @@ impl Plan {
     /// The names that the records get, where they are known before they are read.
     pub(super) fn names(&self) -> Option<&NewNames> {
         match self {
-            Plan::Files(files) => Some(files.names()),
+            Plan::Files(files, _) => Some(files.names()),
             Plan::Arrays(_) => None,
+        }
+    }
+
+    /// Links at the top that stay links and lead to folders: classes to whoever follows links.
+    pub(super) fn linked_classes(&self) -> &[Vec<u8>] {
+        match self {
+            Plan::Files(files, _) => files.linked_classes(),
+            Plan::Arrays(_) => &[],
         }
     }
 
     /// Number of records.
     pub(super) fn records(&self) -> u64 {
         match self {
-            Plan::Files(files) => files.len() as u64,
+            Plan::Files(files, _) => files.len() as u64,
             Plan::Arrays(arrays) => arrays.records,
         }
     }
@@ -133,7 +137,9 @@ impl Plan {
     /// Bytes of all records.
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Plan::Files(files) => files.bytes(),
+            Plan::Files(files, None) => files.bytes(),
+            // Each is at most 1 GiB, and there are at most 2^24 of them.
+            Plan::Files(files, Some(schema)) => schema.record_bytes().saturating_mul(files.len() as u64),
             // Checked against the files' sizes when they were opened.
             Plan::Arrays(arrays) => arrays.schema.record_bytes().saturating_mul(arrays.records),
         }
@@ -147,8 +153,8 @@ impl Plan {
         let held = if len > 0 { format!(" beside the {len} that it holds") } else { String::new() };
         let text = format!("{} records don't fit{held}: a store has at most {MAX_RECORDS}", self.records());
         let help = match self {
-            Plan::Files(_) => "import them in parts, each into a store of its own",
-            Plan::Arrays(_) => "reshape the array so that a record holds several of its rows",
+            Plan::Files(..) => "import them in parts, each into a store of its own".into(),
+            Plan::Arrays(arrays) => arrays.help_with_many(),
         };
         Err(Error::new(ErrorKind::Full, text).with_help(help))
     }
@@ -157,7 +163,7 @@ impl Plan {
     pub(super) fn check_apart(&self, store: &Path) -> zrfs::Result<()> {
         let failed = |path: &Path, e| Error::io(format!("can't look at {}", path.display()), e);
         let store = store.canonicalize().map_err(|e| failed(store, e))?;
-        let Plan::Files(files) = self else { return Ok(()) };
+        let Plan::Files(files, _) = self else { return Ok(()) };
         for folder in files.folders() {
             let root = folder.canonicalize().map_err(|e| failed(folder, e))?;
             if store.starts_with(&root) {
@@ -171,9 +177,10 @@ impl Plan {
 
     /// The lowest version, from `at_least` on, that holds every record.
     pub(super) fn version_for(&self, at_least: Version) -> Version {
-        let all_fit = match self {
-            Plan::Files(files) => files.sizes().iter().all(|&size| fits_v1(u64::from(size))),
-            Plan::Arrays(arrays) => arrays.records == 0 || fits_v1(arrays.schema.record_bytes()),
+        let all_fit = match (self, self.schema()) {
+            (_, Some(schema)) => self.records() == 0 || fits_v1(schema.record_bytes()),
+            (Plan::Files(files, _), None) => files.sizes().iter().all(|&size| fits_v1(u64::from(size))),
+            (Plan::Arrays(_), None) => true,
         };
         if all_fit { at_least } else { Version::V2 }
     }
@@ -181,52 +188,38 @@ impl Plan {
     /// Lists what version 1 does not hold; `help` says what to do.
     pub(super) fn tell_oversized(&self, help: &str) {
         let why = format!("do not fit: version 1 holds 1 to 1048576 bytes a record; {help}");
-        match self {
-            Plan::Arrays(arrays) => {
-                eprintln!("zrfs: records of {} bytes {why}", arrays.schema.record_bytes());
-            }
-            Plan::Files(files) => {
+        match (self, self.schema()) {
+            (_, Some(schema)) => eprintln!("zrfs: records of {} bytes {why}", schema.record_bytes()),
+            (Plan::Files(files, _), None) => {
                 let sizes = files.sizes().iter().map(|&size| u64::from(size)).enumerate();
-                let bad = sizes.filter(|&(_, size)| !fits_v1(size)).map(|(i, size)| (files.path(i), size));
+                let bad = sizes.filter(|&(_, size)| !fits_v1(size));
+                let bad = bad.map(|(i, size)| with_size(&files.path(i), size));
                 tell(bad, files.len(), &why);
             }
+            (Plan::Arrays(_), None) => {}
         }
     }
 }
 
-impl Arrays {
-    fn look_at(paths: Vec<PathBuf>, codec: Codec) -> Result<Arrays, Failure> {
-        let mut all: Option<(Schema, u64)> = None;
-        let mut files = Vec::new();
-        for path in paths {
-            let meta = look_at(&path)?;
-            let npy = NpyFile::open(&path, codec)?;
-            let (schema, records) = (npy.schema(), npy.records());
-            match &mut all {
-                None => all = Some((schema.clone(), records)),
-                Some((first, sum)) if first == schema => *sum = sum.saturating_add(records),
-                Some((first, _)) => {
-                    let text = format!(
-                        "{} has records of {schema}, the arrays before it of {first}",
-                        path.display()
-                    );
-                    return Err(Error::new(ErrorKind::Unsupported, text).into());
-                }
-            }
-            files.push(Array { path, records, size: meta.len(), modified_ns: modified_ns(&meta) });
-        }
-        let (schema, records) = all.ok_or_else(|| Failure::Usage("there is no array".into()))?;
-        let most = u64::from(*Version::V2.record_bytes().end());
-        if records > 0 && schema.record_bytes() > most {
-            let text =
-                format!("a record of {} bytes is over 1 GiB, the most there is", schema.record_bytes());
-            return Err(Error::new(ErrorKind::RecordSize, text).into());
-        }
-        Ok(Arrays { files, schema, records })
+impl Look<'_> {
+    /// Refuses options that say nothing of these sources.
+    fn check_options(&self, of_files: &[Source<'_>], arrays: bool) -> Result<(), Failure> {
+        let wrong = if arrays && self.only.is_some() {
+            "--only picks files of a folder; an array is taken whole"
+        } else if arrays && self.stack {
+            "--stack is for a folder of .npy files; an array's records are those of its first axis"
+        } else if !of_files.is_empty() && self.rows.is_some() {
+            "--rows cuts 1-D arrays; files are records as they are"
+        } else if self.null && !of_files.iter().any(|source| matches!(source, Source::List(_))) {
+            "--null is about the paths of a list: @FILE"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Usage(wrong.into()))
     }
 }
 
-fn look_at(path: &Path) -> zrfs::Result<std::fs::Metadata> {
+pub(super) fn look_at(path: &Path) -> zrfs::Result<std::fs::Metadata> {
     std::fs::metadata(path).map_err(|e| Error::io(format!("can't look at {}", path.display()), e))
 }
 
@@ -234,16 +227,22 @@ fn fits_v1(len: u64) -> bool {
     u32::try_from(len).is_ok_and(|len| Version::V1.record_bytes().contains(&len))
 }
 
-/// Lists files that have something wrong with their size.
-fn tell(bad: impl Iterator<Item = (PathBuf, u64)>, of: usize, why: &str) {
-    let mut bad: Vec<_> = bad.collect();
-    let count = bad.len();
-    eprintln!("zrfs: {count} of {of} files {why}:");
-    bad.truncate(LISTED);
-    for (path, size) in bad {
-        eprintln!("  {} ({size} bytes)", one_line(path.display()));
+/// Lists files that have something wrong with them, on stderr.
+pub(super) fn tell(bad: impl Iterator<Item = String>, of: usize, why: &str) {
+    let (mut count, mut listed) = (0, Vec::new());
+    for name in bad {
+        count += 1;
+        if listed.len() < LISTED {
+            listed.push(name);
+        }
     }
+    eprintln!("zrfs: {count} of {of} files {why}:");
+    listed.iter().for_each(|name| eprintln!("  {}", one_line(name)));
     if count > LISTED {
         eprintln!("  and {} more", count - LISTED);
     }
+}
+
+fn with_size(path: &Path, size: u64) -> String {
+    format!("{} ({size} bytes)", path.display())
 }

@@ -1,0 +1,120 @@
+//! Arrays as sources: .npy files of one dtype and shape, one record for each index of the first axis or, with `--rows N`,
+//! for each N items of a 1-D one.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use zrfs::dataset::{NpyFile, Schema};
+use zrfs::format::MAX_RECORDS;
+use zrfs::{Codec, Error, ErrorKind, Result, Version};
+
+use super::files::{mark, modified_ns};
+use super::plan::look_at;
+use crate::cli::Failure;
+
+/// Fewest items a record that are suggested for long 1-D arrays.
+const ROWS: u64 = 1024;
+
+/// Arrays, one after another.
+pub(super) struct Arrays {
+    pub(super) files: Vec<Array>,
+    /// What is at an index of the first axis.
+    pub(super) item: Schema,
+    /// What a record is.
+    pub(super) schema: Schema,
+    pub(super) records: u64,
+    rows: Option<u64>,
+}
+
+/// A .npy file.
+pub(super) struct Array {
+    pub(super) path: PathBuf,
+    /// Length of its first axis.
+    pub(super) len: u64,
+    /// Records that it gives.
+    pub(super) records: u64,
+    /// Items at its end that make no whole record.
+    left: u64,
+    size: u64,
+    modified_ns: i64,
+}
+
+impl Array {
+    /// The mark of one of its records; see [`mark`].
+    pub(super) fn mark(&self, record: u64) -> u64 {
+        mark(self.path.as_os_str().as_bytes(), self.size, self.modified_ns, record)
+    }
+
+    /// Whether the file still has the size and the time that it had.
+    pub(super) fn is_unchanged(&self) -> Result<bool> {
+        let meta = look_at(&self.path)?;
+        Ok((meta.len(), modified_ns(&meta)) == (self.size, self.modified_ns))
+    }
+}
+
+impl Arrays {
+    /// Looks at the arrays at `paths`; `rows` is how many items a record takes of 1-D ones.
+    pub(super) fn look_at(
+        paths: Vec<PathBuf>,
+        rows: Option<u64>,
+        codec: Codec,
+    ) -> std::result::Result<Arrays, Failure> {
+        let mut all: Option<Schema> = None;
+        let mut files = Vec::new();
+        for path in paths {
+            let meta = look_at(&path)?;
+            let npy = NpyFile::open(&path, codec)?;
+            let (schema, len) = (npy.schema(), npy.records());
+            let first = all.get_or_insert_with(|| schema.clone());
+            if first != schema {
+                let text =
+                    format!("{} has records of {schema}, the arrays before it of {first}", path.display());
+                return Err(Error::new(ErrorKind::Unsupported, text).into());
+            }
+            let (rows, size, modified_ns) = (rows.unwrap_or(1), meta.len(), modified_ns(&meta));
+            files.push(Array { path, len, records: len / rows, left: len % rows, size, modified_ns });
+        }
+        let item = all.ok_or_else(|| Failure::Usage("there is no array".into()))?;
+        let schema = match rows {
+            None => item.clone(),
+            Some(rows) if item.shape().is_empty() => Schema::new(item.dtype(), &[rows], codec)?,
+            Some(_) => {
+                let text = format!("--rows cuts 1-D arrays; a record of these is {item}");
+                return Err(Failure::Usage(text));
+            }
+        };
+        let records = files.iter().fold(0u64, |sum, array| sum.saturating_add(array.records));
+        let most = u64::from(*Version::V2.record_bytes().end());
+        if records > 0 && schema.record_bytes() > most {
+            let text =
+                format!("a record of {} bytes is over 1 GiB, the most there is", schema.record_bytes());
+            return Err(Error::new(ErrorKind::RecordSize, text).into());
+        }
+        if let (0, Some(rows)) = (records, rows) {
+            let text = format!("no array has {rows} items, the length of a record");
+            return Err(Error::new(ErrorKind::NotFound, text).with_help("choose a smaller --rows").into());
+        }
+        Ok(Arrays { files, item, schema, records, rows })
+    }
+
+    /// What to do where there are too many records.
+    pub(super) fn help_with_many(&self) -> String {
+        let least = self.records.div_ceil(u64::from(MAX_RECORDS)).next_power_of_two();
+        match self.rows {
+            Some(rows) => format!("choose a larger --rows: {} for example", rows.saturating_mul(least)),
+            None if self.item.shape().is_empty() => {
+                format!("--rows N makes one record of N items: {} for example", least.max(ROWS))
+            }
+            None => "reshape the array so that a record holds several of its rows".into(),
+        }
+    }
+
+    /// What was left out.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let note = |array: &Array| {
+            let (left, name, rows) = (array.left, array.path.display(), self.rows.unwrap_or(1));
+            format!("Left out: the last {left} items of {name}, which make no whole record of {rows}.")
+        };
+        self.files.iter().filter(|array| array.left > 0).map(note).collect()
+    }
+}
