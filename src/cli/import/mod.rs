@@ -15,6 +15,8 @@ mod listed;
 mod order;
 mod plan;
 mod stack;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
