@@ -9,7 +9,7 @@ use zrfs::{Error, Store, Version};
 
 use super::output::Output;
 use super::signals::Stop;
-use super::{DeleteArgs, Failure, Outcome, progress, records};
+use super::{DeleteArgs, Failure, Outcome, progress};
 
 /// `zrfs delete`
 pub(super) fn delete(args: &DeleteArgs) -> Outcome {
@@ -23,8 +23,8 @@ pub(super) fn delete(args: &DeleteArgs) -> Outcome {
         return Err(Failure::Usage(format!("{} is named twice", twice.display())));
     }
     let others = args.with.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
-    let ranges = records::parse(&args.records, store.len())?;
-    let indices: Vec<u64> = ranges.into_iter().flatten().collect();
+    // No other process can delete from the store while it is open here, so they stay what they are.
+    let indices: Vec<u64> = args.records.find(&store)?.into_iter().flatten().flatten().collect();
     let before = store.len();
     let stores: Vec<&Store> = std::iter::once(&store).chain(&others).collect();
     let moves = Store::delete_aligned(&stores, &indices)?;

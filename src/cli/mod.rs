@@ -2,12 +2,16 @@
 //!
 //! Exit status: 0 done, 1 it failed (one line on stderr), 2 wrong usage.
 
+mod batch;
+mod by_name;
 mod change;
 mod check;
 mod daemon;
 mod demo;
+mod export;
 mod import;
 mod mount;
+mod names;
 mod output;
 mod partial;
 mod progress;
@@ -24,6 +28,8 @@ use std::sync::Arc;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use zrfs::{Codec, Error, Mode};
 
+use records::RecordsArgs;
+
 /// Packs millions of small training samples into one compressed record store and mounts it as files.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true, after_help = "First steps: zrfs demo")]
@@ -35,6 +41,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Import(ImportArgs),
+    Export(ExportArgs),
     Ls(LsArgs),
     Cat(CatArgs),
     Stats(StatsArgs),
@@ -125,34 +132,65 @@ enum Links {
     Keep,
 }
 
-/// List records: index, length in bytes, codec
+/// List records: index, length in bytes, codec, name
+///
+/// All of them where none are named. The name is the path of the file that the record came from, relative to the folder that was
+/// imported; control characters and backslashes in it are escaped, as in \n. As JSON, bytes that are no UTF-8 are what Python's
+/// os.fsdecode makes of them, and the time of the file is in nanoseconds since 1970.
 #[derive(Args)]
 #[command(after_help = "Examples:
   zrfs ls photos.zr
   zrfs ls photos.zr 7 100-199
-  zrfs ls photos.zr --json | jq .length")]
+  zrfs ls photos.zr --names list.txt
+  zrfs ls photos.zr --json | jq .name")]
 struct LsArgs {
     /// The store
     store: PathBuf,
-    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input;
-    /// all without
-    records: Vec<String>,
+    #[command(flatten)]
+    records: RecordsArgs,
     /// One JSON object a record
     #[arg(long)]
     json: bool,
 }
 
-/// Write records to standard output, one after another
+/// Write records out again: as a folder, a tar archive or a .npy array
+///
+/// DEST decides: a name that ends in .npy is one array, one in .tar (or - for standard output) an archive, any other a new folder.
+/// Named records go to their paths, with their times and their executable bits, into folders and beside links as they were;
+/// without RECORDS all of it, empty folders too. A record without a name becomes 00000042.bin, or .npy where the store
+/// has a schema. Work goes on in DEST.partial, which becomes DEST when it is complete; nothing that is there is overwritten. Damaged
+/// records are left out and named, exit status 1; a .npy is not written then, since its rows would move up.
 #[derive(Args)]
 #[command(after_help = "Examples:
+  zrfs export photos.zr photos/
+  zrfs export photos.zr some/ 7 100-199
+  zrfs export photos.zr bad.tar --names bad.txt
+  zrfs export photos.zr - | ssh host tar -x -C photos
+  zrfs export features.zr features.npy 0-999")]
+struct ExportArgs {
+    /// The store
+    store: PathBuf,
+    /// What to write: NAME.npy, NAME.tar, - (a tar on standard output), or a folder that is not there yet or empty
+    dest: PathBuf,
+    #[command(flatten)]
+    records: RecordsArgs,
+}
+
+/// Write records to standard output, one after another
+#[derive(Args)]
+#[command(
+    override_usage = "zrfs cat [OPTIONS] <STORE> <RECORDS...|--names <FILE>>",
+    group(which_records()),
+    after_help = "Examples:
   zrfs cat photos.zr 42 > 42.jpg
-  zrfs cat photos.zr 0-9 | sha256sum")]
+  zrfs cat photos.zr 0-9 | sha256sum
+  echo cats/a.jpg | zrfs cat photos.zr --names - > a.jpg"
+)]
 struct CatArgs {
     /// The store
     store: PathBuf,
-    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
-    #[arg(required = true)]
-    records: Vec<String>,
+    #[command(flatten)]
+    records: RecordsArgs,
 }
 
 /// Show what a store holds
@@ -232,16 +270,20 @@ impl From<ModeName> for Mode {
 /// The last records move into the holes, from the highest hole down, so indices stay without gaps; each move is printed as
 /// `1999 -> 7`. The space comes back with `zrfs compact`. No other process may have the store open.
 #[derive(Args)]
-#[command(after_help = "Examples:
+#[command(
+    override_usage = "zrfs delete [OPTIONS] <STORE> <RECORDS...|--names <FILE>>",
+    group(which_records()),
+    after_help = "Examples:
   zrfs delete photos.zr 7 100-199
   zrfs delete photos.zr - < bad-indices.txt
-  zrfs delete data.zr 7 --with labels.zr")]
+  zrfs delete photos.zr --names bad-files.txt
+  zrfs delete data.zr 7 --with labels.zr"
+)]
 struct DeleteArgs {
     /// The store
     store: PathBuf,
-    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
-    #[arg(required = true)]
-    records: Vec<String>,
+    #[command(flatten)]
+    records: RecordsArgs,
     /// Stores of the same length that lose the same records, in one step
     #[arg(long, value_name = "STORE", num_args = 1..)]
     with: Vec<PathBuf>,
@@ -351,6 +393,11 @@ struct UmountArgs {
   zrfs demo")]
 struct DemoArgs {}
 
+/// For commands that must be told which records they are to take.
+fn which_records() -> clap::ArgGroup {
+    clap::ArgGroup::new("which").args(["records", "names"]).required(true)
+}
+
 /// Why a command did not do what it was asked.
 enum Failure {
     /// The call makes no sense: exit status 2.
@@ -392,8 +439,9 @@ pub(crate) fn run() -> ExitCode {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let outcome = match cli.command {
         Command::Import(args) => import::run(&args),
-        Command::Ls(args) => show::ls(&args.store, &args.records, args.json),
-        Command::Cat(args) => show::cat(&args.store, &args.records),
+        Command::Export(args) => export::run(&args),
+        Command::Ls(args) => show::ls(&args),
+        Command::Cat(args) => show::cat(&args),
         Command::Sample(args) => sample::run(&args),
         Command::Stats(args) => show::stats(&args.store, args.json),
         Command::Delete(args) => change::delete(&args),

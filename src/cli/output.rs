@@ -16,23 +16,24 @@ impl Output {
 
     /// Writes `bytes`.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.0.write_all(bytes).map_err(failed)
+        self.0.write_all(bytes).map_err(|e| failed("standard output", e))
     }
 
     /// Writes a line.
     pub(super) fn line(&mut self, line: impl std::fmt::Display) -> Result<(), Failure> {
-        writeln!(self.0, "{line}").map_err(failed)
+        writeln!(self.0, "{line}").map_err(|e| failed("standard output", e))
     }
 
     /// Hands over what is buffered. Call it last: what is dropped unflushed fails unseen.
     pub(super) fn finish(mut self) -> Result<(), Failure> {
-        self.0.flush().map_err(failed)
+        self.0.flush().map_err(|e| failed("standard output", e))
     }
 }
 
-fn failed(e: io::Error) -> Failure {
+/// What an error of writing to `place` comes to.
+pub(super) fn failed(place: &str, e: io::Error) -> Failure {
     match e.kind() {
         io::ErrorKind::BrokenPipe => Failure::NobodyReads,
-        _ => Failure::Failed(Error::io("can't write to standard output", e)),
+        _ => Failure::Failed(Error::io(format!("can't write to {place}"), e)),
     }
 }

@@ -1,17 +1,42 @@
-//! RECORDS, the grammar that all commands share: `7 12 100-199`, separated by spaces, commas or newlines.
+//! RECORDS, the grammar that all commands share: `7 12 100-199`, separated by spaces, commas or newlines; or `--names`.
 
 use std::io::Read;
 use std::ops::Range;
+use std::path::PathBuf;
 
-use zrfs::{Error, ErrorKind};
+use clap::Args;
+use zrfs::{Error, ErrorKind, Store};
 
-use super::Failure;
+use super::{Failure, by_name};
 
 /// Longest list that is read from standard input, in bytes. Every record of a full store fits.
 const MAX_LIST: u64 = 256 << 20;
 
-/// Records in the order they were named, as ranges; every index is below the store's length.
-pub(super) fn parse(args: &[String], len: u64) -> Result<Vec<Range<u64>>, Failure> {
+#[derive(Args)]
+pub(super) struct RecordsArgs {
+    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
+    records: Vec<String>,
+    /// Take the records of the paths in FILE, one a line, as `zrfs ls` shows them; - reads them from standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "records")]
+    names: Option<PathBuf>,
+    /// In the list of --names a NUL byte ends each path, not a newline
+    #[arg(short = '0', long, requires = "names")]
+    null: bool,
+}
+
+impl RecordsArgs {
+    /// Records in the order in which they are named, as ranges; every index is below the store's length. `None` where the
+    /// command names none: that is not the same as an empty list.
+    pub(super) fn find(&self, store: &Store) -> Result<Option<Vec<Range<u64>>>, Failure> {
+        match &self.names {
+            Some(list) => Ok(Some(by_name::resolve(store, list, self.null)?)),
+            None if self.records.is_empty() => Ok(None),
+            None => parse(&self.records, store.len()).map(Some),
+        }
+    }
+}
+
+fn parse(args: &[String], len: u64) -> Result<Vec<Range<u64>>, Failure> {
     let mut ranges = Vec::new();
     for arg in args {
         if arg == "-" {

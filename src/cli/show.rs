@@ -1,99 +1,117 @@
 //! `ls`, `cat` and `stats`: what a store holds, without mounting it.
 
-use std::ops::Range;
 use std::path::Path;
 
 use indicatif::HumanBytes;
 use serde_json::json;
+use zrfs::Store;
 use zrfs::dataset::Schema;
-use zrfs::store::resize;
-use zrfs::{Error, Store};
+use zrfs::store::{NamedNode, Names, NodeKind};
 
+use super::batch::{Bad, Batch};
 use super::output::Output;
-use super::{Failure, Outcome, one_line, records};
-
-/// Decoded bytes that `cat` gathers at a time.
-const BATCH_BYTES: u64 = 16 << 20;
+use super::surrogates::JsonName;
+use super::{CatArgs, LsArgs, Outcome, names};
 
 /// `zrfs ls`
-pub(super) fn ls(path: &Path, words: &[String], json: bool) -> Outcome {
-    let store = Store::open_read_only(path)?;
+pub(super) fn ls(args: &LsArgs) -> Outcome {
+    let store = Store::open_read_only(&args.store)?;
     let len = store.len();
-    let all = std::iter::once(0..len).collect();
-    let ranges: Vec<Range<u64>> = if words.is_empty() { all } else { records::parse(words, len)? };
-    let mut out = Output::new();
-    let mut bad = Bad::default();
-    for index in ranges.into_iter().flatten() {
-        match store.location(index) {
-            Ok(loc) if json => out.line(json!({
-                "index": index,
-                "length": loc.logic_length,
-                "stored": loc.phys_length,
-                "codec": loc.compress.name(),
-            }))?,
-            Ok(loc) => out.line(format_args!("{index}\t{}\t{}", loc.logic_length, loc.compress.name()))?,
-            Err(e) => bad.push(index, e),
+    let ranges = args.records.find(&store)?;
+    let names = store.names()?;
+    let mut rows = Rows {
+        store: &store,
+        names: names.as_ref(),
+        json: args.json,
+        out: Output::new(),
+        bad: Bad::default(),
+    };
+    match (ranges, &names) {
+        (Some(ranges), _) => ranges.into_iter().flatten().try_for_each(|index| rows.look_up(index))?,
+        (None, None) => (0..len).try_for_each(|index| rows.put(index, None))?,
+        (None, Some(names)) => {
+            let mut told = Ok(());
+            names.each_record(0, |index, node| {
+                told = rows.put(index, node);
+                told.is_err()
+            })?;
+            told?;
         }
     }
-    out.finish()?;
-    bad.tell()
+    rows.out.finish()?;
+    rows.bad.tell("")
+}
+
+/// The lines of `ls`.
+struct Rows<'a> {
+    store: &'a Store,
+    names: Option<&'a Names<'a>>,
+    json: bool,
+    out: Output,
+    bad: Bad,
+}
+
+impl Rows<'_> {
+    fn look_up(&mut self, index: u64) -> Outcome {
+        let node = self.names.map(|names| names.of_record(index)).transpose()?.flatten();
+        self.put(index, node.as_ref())
+    }
+
+    fn put(&mut self, index: u64, node: Option<&NamedNode>) -> Outcome {
+        let loc = match self.store.location(index) {
+            Ok(loc) => loc,
+            Err(e) => {
+                self.bad.push(index, e);
+                return Ok(());
+            }
+        };
+        let (length, codec) = (loc.logic_length, loc.compress.name());
+        let path = match (self.names, node) {
+            (Some(names), Some(node)) => Some(names.path(node.id)?),
+            _ => None,
+        };
+        if !self.json {
+            let mut line = format!("{index}\t{length}\t{codec}\t").into_bytes();
+            names::push_column(&mut line, &path.unwrap_or_default());
+            line.push(b'\n');
+            return self.out.write(&line);
+        }
+        let stored = loc.phys_length;
+        let mut line = format!(r#"{{"index":{index},"length":{length},"stored":{stored},"codec":"{codec}""#);
+        if let (Some(path), Some(NamedNode { modified_ns, kind: NodeKind::Record { executable, .. }, .. })) =
+            (path, node)
+        {
+            let name = JsonName(&path);
+            line += &format!(r#","name":{name},"modified":{modified_ns},"executable":{executable}"#);
+        }
+        self.out.line(line + "}")
+    }
 }
 
 /// `zrfs cat`
-pub(super) fn cat(path: &Path, words: &[String]) -> Outcome {
-    let store = Store::open_read_only(path)?;
+pub(super) fn cat(args: &CatArgs) -> Outcome {
+    let store = Store::open_read_only(&args.store)?;
     let mut out = Output::new();
     let mut bad = Bad::default();
-    let mut batch = Batch::default();
-    for index in records::parse(words, store.len())?.into_iter().flatten() {
+    let mut batch = Batch::new();
+    for index in args.records.find(&store)?.into_iter().flatten().flatten() {
         match store.location(index) {
-            Ok(loc) => batch.push(index, loc.logic_length),
+            Ok(loc) => {
+                if !batch.takes(loc.logic_length) {
+                    write(&mut batch, &store, &mut out, &mut bad)?;
+                }
+                batch.push(index, loc.logic_length, ());
+            }
             Err(e) => bad.push(index, e),
         }
-        if batch.bytes >= BATCH_BYTES {
-            batch.write(&store, &mut out, &mut bad)?;
-        }
     }
-    batch.write(&store, &mut out, &mut bad)?;
+    write(&mut batch, &store, &mut out, &mut bad)?;
     out.finish()?;
-    bad.tell()
+    bad.tell("")
 }
 
-/// Records that are gathered together.
-#[derive(Default)]
-struct Batch {
-    indices: Vec<u64>,
-    offsets: Vec<u64>,
-    bytes: u64,
-    buffer: Vec<u8>,
-}
-
-impl Batch {
-    fn push(&mut self, index: u64, len: u32) {
-        self.indices.push(index);
-        self.offsets.push(self.bytes);
-        self.bytes += u64::from(len);
-    }
-
-    /// Writes the records out and empties the batch; notes the bad ones.
-    fn write(&mut self, store: &Store, out: &mut Output, bad: &mut Bad) -> Outcome {
-        let room = resize(&mut self.buffer, usize::try_from(self.bytes).unwrap_or(usize::MAX));
-        if room.is_ok() && store.gather_ragged(&self.indices, &mut self.buffer, &self.offsets).is_ok() {
-            out.write(&self.buffer)?;
-        } else {
-            // At least one is bad: the others still come out.
-            for &index in &self.indices {
-                match store.read(index) {
-                    Ok(record) => out.write(&record)?,
-                    Err(e) => bad.push(index, e),
-                }
-            }
-        }
-        self.indices.clear();
-        self.offsets.clear();
-        self.bytes = 0;
-        Ok(())
-    }
+fn write(batch: &mut Batch<()>, store: &Store, out: &mut Output, bad: &mut Bad) -> Outcome {
+    batch.gather(store, bad)?.iter().try_for_each(|(_, record)| out.write(record))
 }
 
 /// `zrfs stats`
@@ -135,44 +153,4 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
     out.finish()?;
     store.check_header()?;
     Ok(())
-}
-
-/// The records that could not be read. The command goes on without them and fails at its end, with one line.
-#[derive(Default)]
-struct Bad {
-    first: Option<Error>,
-    /// The others, neighbours joined.
-    others: Vec<Range<u64>>,
-}
-
-impl Bad {
-    /// How many ranges the line lists.
-    const LISTED: usize = 20;
-
-    fn push(&mut self, index: u64, e: Error) {
-        if self.first.is_none() {
-            self.first = Some(e);
-            return;
-        }
-        match self.others.last_mut() {
-            Some(range) if range.end == index => range.end += 1,
-            _ => self.others.push(index..index + 1),
-        }
-    }
-
-    fn tell(self) -> Outcome {
-        let Some(first) = self.first else { return Ok(()) };
-        let count: u64 = self.others.iter().map(|range| range.end - range.start).sum();
-        let mut line = format!("zrfs: {first}");
-        if count > 0 {
-            let names = self.others.iter().take(Self::LISTED).map(|range| match range.end - range.start {
-                1 => range.start.to_string(),
-                _ => format!("{}-{}", range.start, range.end - 1),
-            });
-            let dots = if self.others.len() > Self::LISTED { " …" } else { "" };
-            line += &format!("; and {count} more: {}{dots}", names.collect::<Vec<_>>().join(" "));
-        }
-        eprintln!("{}", one_line(line));
-        Err(Failure::Told)
-    }
 }

@@ -16,7 +16,7 @@ from support import (
     wait_until, zrfs,
 )
 
-COMMANDS = ["import", "mount", "umount", "stats", "sample", "cat", "ls", "demo"]
+COMMANDS = ["import", "mount", "umount", "stats", "sample", "cat", "ls", "export", "delete", "demo"]
 
 
 def stats(store):
