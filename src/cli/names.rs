@@ -2,6 +2,39 @@
 
 use std::fmt::{self, Write};
 
+use zrfs::Result;
+use zrfs::store::{NamedNode, Names, NodeId};
+
+/// Paths of nodes. Neighbours mostly lie in one folder, whose path is kept.
+pub(super) struct Paths<'a> {
+    names: &'a Names<'a>,
+    folder: Option<(NodeId, Vec<u8>)>,
+}
+
+impl<'a> Paths<'a> {
+    pub(super) fn new(names: &'a Names<'a>) -> Paths<'a> {
+        Paths { names, folder: None }
+    }
+
+    /// The path of a node from the root.
+    ///
+    /// # Errors
+    /// As for [`Names::path`].
+    pub(super) fn of(&mut self, node: &NamedNode) -> Result<Vec<u8>> {
+        let folder = match self.folder.take() {
+            Some((id, path)) if id == node.parent => path,
+            _ => self.names.path(node.parent)?,
+        };
+        let mut path = folder.clone();
+        if node.parent != NodeId::ROOT {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&node.name);
+        self.folder = Some((node.parent, folder));
+        Ok(path)
+    }
+}
+
 /// Appends `name` as a column of output has it: control characters and backslashes escaped, all other bytes as they are. So
 /// what has neither can be taken from there and given to a command again.
 pub(super) fn push_column(line: &mut Vec<u8>, name: &[u8]) {

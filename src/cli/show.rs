@@ -4,60 +4,61 @@ use std::path::Path;
 
 use indicatif::HumanBytes;
 use serde_json::json;
-use zrfs::Store;
+
 use zrfs::dataset::Schema;
-use zrfs::store::{NamedNode, Names, NodeKind};
+use zrfs::store::{NamedNode, NodeKind};
+use zrfs::{ErrorKind, Store};
 
 use super::batch::{Bad, Batch};
+use super::names::{self, Paths};
 use super::output::Output;
 use super::surrogates::JsonName;
-use super::{CatArgs, LsArgs, Outcome, names};
+use super::{CatArgs, Failure, LsArgs, Outcome};
 
 /// `zrfs ls`
 pub(super) fn ls(args: &LsArgs) -> Outcome {
     let store = Store::open_read_only(&args.store)?;
-    let len = store.len();
-    let ranges = args.records.find(&store)?;
-    let names = store.names()?;
-    let mut rows = Rows {
-        store: &store,
-        names: names.as_ref(),
-        json: args.json,
-        out: Output::new(),
-        bad: Bad::default(),
+    let ranges = args.records.find(&store)?.unwrap_or_else(|| std::iter::once(0..store.len()).collect());
+    let mut rows = Rows { store: &store, json: args.json, out: Output::new(), bad: Bad::default() };
+    let Some(names) = store.names()? else {
+        ranges.into_iter().flatten().try_for_each(|index| rows.put(index, None))?;
+        return rows.end();
     };
-    match (ranges, &names) {
-        (Some(ranges), _) => ranges.into_iter().flatten().try_for_each(|index| rows.look_up(index))?,
-        (None, None) => (0..len).try_for_each(|index| rows.put(index, None))?,
-        (None, Some(names)) => {
-            let mut told = Ok(());
-            names.each_record(0, |index, node| {
-                told = rows.put(index, node);
-                told.is_err()
-            })?;
-            told?;
-        }
+    let mut paths = Paths::new(&names);
+    for range in ranges {
+        let mut told = Ok(());
+        names.each_record(range.start, |index, node| {
+            told = paths_of(&mut paths, node).and_then(|named| rows.put(index, named));
+            told.is_err() || index + 1 >= range.end
+        })?;
+        told?;
     }
-    rows.out.finish()?;
-    rows.bad.tell("")
+    rows.end()
+}
+
+/// A node and its path; `None` where a folder that leads there is lost.
+fn paths_of<'n>(
+    paths: &mut Paths<'_>,
+    node: Option<&'n NamedNode>,
+) -> Result<Option<(&'n NamedNode, Vec<u8>)>, Failure> {
+    let Some(node) = node else { return Ok(None) };
+    match paths.of(node) {
+        Ok(path) => Ok(Some((node, path))),
+        Err(e) if e.kind() == ErrorKind::Damaged => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// The lines of `ls`.
 struct Rows<'a> {
     store: &'a Store,
-    names: Option<&'a Names<'a>>,
     json: bool,
     out: Output,
     bad: Bad,
 }
 
 impl Rows<'_> {
-    fn look_up(&mut self, index: u64) -> Outcome {
-        let node = self.names.map(|names| names.of_record(index)).transpose()?.flatten();
-        self.put(index, node.as_ref())
-    }
-
-    fn put(&mut self, index: u64, node: Option<&NamedNode>) -> Outcome {
+    fn put(&mut self, index: u64, named: Option<(&NamedNode, Vec<u8>)>) -> Outcome {
         let loc = match self.store.location(index) {
             Ok(loc) => loc,
             Err(e) => {
@@ -65,26 +66,25 @@ impl Rows<'_> {
                 return Ok(());
             }
         };
-        let (length, codec) = (loc.logic_length, loc.compress.name());
-        let path = match (self.names, node) {
-            (Some(names), Some(node)) => Some(names.path(node.id)?),
-            _ => None,
-        };
+        let (length, stored, codec) = (loc.logic_length, loc.phys_length, loc.compress.name());
         if !self.json {
             let mut line = format!("{index}\t{length}\t{codec}\t").into_bytes();
-            names::push_column(&mut line, &path.unwrap_or_default());
+            names::push_column(&mut line, &named.map(|(_, path)| path).unwrap_or_default());
             line.push(b'\n');
             return self.out.write(&line);
         }
-        let stored = loc.phys_length;
         let mut line = format!(r#"{{"index":{index},"length":{length},"stored":{stored},"codec":"{codec}""#);
-        if let (Some(path), Some(NamedNode { modified_ns, kind: NodeKind::Record { executable, .. }, .. })) =
-            (path, node)
+        if let Some((NamedNode { modified_ns, kind: NodeKind::Record { executable, .. }, .. }, path)) = named
         {
             let name = JsonName(&path);
             line += &format!(r#","name":{name},"modified":{modified_ns},"executable":{executable}"#);
         }
         self.out.line(line + "}")
+    }
+
+    fn end(self) -> Outcome {
+        self.out.finish()?;
+        self.bad.tell("")
     }
 }
 

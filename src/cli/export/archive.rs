@@ -1,14 +1,20 @@
 //! A tar archive as destination: GNU's format, with pax records for times that are no whole seconds.
+//!
+//! First all files, then each folder with the links in it and the folders below it. GNU tar gives a folder its time when it
+//! leaves it, or, where links in it wait for the end, then: what came into it later would change that. Links are behind all
+//! files, so that no reader, however simple, writes a file through one.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use tar::{EntryType, Header};
 use zrfs::store::NodeId;
+use zrfs::{Error, ErrorKind};
 
+use super::super::names::Quoted;
+use super::super::output;
 use super::lineage::{self, Nodes};
 use super::{Item, Link, Outcome, Tree};
-use crate::cli::output;
 
 /// Longest name and longest target of a link that a header holds, in bytes.
 const IN_HEADER: usize = 100;
@@ -24,18 +30,26 @@ pub(super) struct Archive<W> {
     out: W,
     /// What messages call it.
     place: String,
-    /// The folders that are in it.
-    made: HashSet<NodeId>,
-    /// The folder of the last file, and its path with a slash behind it.
+    /// The folders that belong in it, by their paths, each with a slash behind it. So those below one follow it.
+    folders: BTreeMap<Vec<u8>, Inside>,
+    /// The folder of the last file, and its path.
     last: (NodeId, Vec<u8>),
+}
+
+/// A folder's time, and the links in it.
+#[derive(Default)]
+struct Inside {
+    modified_ns: i64,
+    links: Vec<Link>,
 }
 
 impl<W: Write> Archive<W> {
     pub(super) fn new(out: W, place: String) -> Archive<W> {
-        Archive { out, place, made: HashSet::new(), last: (NodeId::ROOT, Vec::new()) }
+        let folders = BTreeMap::from([(Vec::new(), Inside::default())]);
+        Archive { out, place, folders, last: (NodeId::ROOT, Vec::new()) }
     }
 
-    /// Adds the folder `id` and those that lead there, where they are not in it; sets `last` to it.
+    /// Notes the folder `id` and those that lead there; sets `last` to it.
     fn enter(&mut self, nodes: &dyn Nodes, id: NodeId) -> Outcome {
         if self.last.0 == id {
             return Ok(());
@@ -44,10 +58,7 @@ impl<W: Write> Archive<W> {
         for node in lineage::of(nodes, id)? {
             path.extend_from_slice(&node.name);
             path.push(b'/');
-            if self.made.insert(node.id) {
-                let header = header(EntryType::Directory, 0o755, 0);
-                self.add(header, &path, &[], node.modified_ns, &[])?;
-            }
+            self.folders.entry(path.clone()).or_default().modified_ns = node.modified_ns;
         }
         self.last = (id, path);
         Ok(())
@@ -86,14 +97,30 @@ impl<W: Write> Tree for Archive<W> {
         Ok(())
     }
 
-    fn link(&mut self, nodes: &dyn Nodes, link: &Link) -> Outcome {
+    fn link(&mut self, nodes: &dyn Nodes, link: Link) -> Outcome {
         lineage::check_name(&link.name)?;
         self.enter(nodes, link.folder)?;
-        let header = header(EntryType::Symlink, 0o777, 0);
-        self.add(header, &self.path(&link.name), &link.target, link.modified_ns, &[])
+        let path = self.path(&link.name);
+        if self.folders.contains_key(&[&path, &b"/"[..]].concat()) {
+            let text = format!("the store names both a folder and a link {}", Quoted(&path));
+            return Err(Error::new(ErrorKind::Unsupported, text)
+                .with_help("nothing was exported; who made the store may mean harm")
+                .into());
+        }
+        self.folders.entry(self.last.1.clone()).or_default().links.push(link);
+        Ok(())
     }
 
     fn finish(&mut self, _nodes: &dyn Nodes) -> Outcome {
+        for (path, Inside { modified_ns, links }) in std::mem::take(&mut self.folders) {
+            if !path.is_empty() {
+                self.add(header(EntryType::Directory, 0o755, 0), &path, &[], modified_ns, &[])?;
+            }
+            for Link { name, target, modified_ns, .. } in links {
+                let header = header(EntryType::Symlink, 0o777, 0);
+                self.add(header, &[&path, &name[..]].concat(), &target, modified_ns, &[])?;
+            }
+        }
         let ended = self.out.write_all(&[BLOCK; 2].concat()).and_then(|()| self.out.flush());
         ended.map_err(|e| output::failed(&self.place, e))
     }
@@ -172,6 +199,23 @@ mod tests {
     }
 
     #[test]
+    fn no_link_has_a_folder_behind_it() {
+        let nodes = vec![folder(40, 32, b"a"), folder(41, 40, b"b")];
+        let link = |parent, name: &[u8]| Link {
+            folder: NodeId::from_number(parent),
+            name: name.to_vec(),
+            target: b"/etc".to_vec(),
+            modified_ns: 0,
+        };
+        let mut archive = Archive::new(Vec::new(), "here".to_owned());
+        assert!(archive.folder(&nodes, NodeId::from_number(41)).is_ok());
+        assert!(archive.link(&nodes, link(32, b"a")).is_err());
+        assert!(archive.link(&nodes, link(40, b"b")).is_err());
+        assert!(archive.link(&nodes, link(40, b"a")).is_ok());
+        assert!(archive.link(&nodes, link(32, b"b")).is_ok());
+    }
+
+    #[test]
     fn hostile_names_go_into_no_archive() {
         for name in [&b""[..], b".", b"..", b"../x", b"/etc/x", b"a/../../x", b"x\0"] {
             let nodes = vec![folder(40, 32, name)];
@@ -193,7 +237,7 @@ mod tests {
                     target: b"x".to_vec(),
                     modified_ns: 0,
                 };
-                assert!(archive.link(&nodes, &link).is_err());
+                assert!(archive.link(&nodes, link).is_err());
             }
             assert!(archive.finish(&nodes).is_ok());
             drop(archive);

@@ -136,7 +136,7 @@ impl Tree for Folder<'_> {
         self.write(&ready)
     }
 
-    fn link(&mut self, nodes: &dyn Nodes, link: &Link) -> Outcome {
+    fn link(&mut self, nodes: &dyn Nodes, link: Link) -> Outcome {
         lineage::check_name(&link.name)?;
         let folder = self.enter_alone(nodes, link.folder)?;
         let (folder, name) = (self.fd(folder.as_ref()), &link.name[..]);
@@ -242,11 +242,11 @@ mod tests {
         ] {
             let nodes = vec![folder(40, 32, name), folder(41, 40, b"x")];
             assert!(around.dest().records(&nodes, &[(item(32, name), b"bytes")]).is_err(), "{name:?}");
-            assert!(around.dest().link(&nodes, &link(32, name, Path::new("x"))).is_err(), "{name:?}");
+            assert!(around.dest().link(&nodes, link(32, name, Path::new("x"))).is_err(), "{name:?}");
             for id in [40, 41] {
                 assert!(around.dest().folder(&nodes, NodeId::from_number(id)).is_err(), "{name:?}");
                 assert!(around.dest().records(&nodes, &[(item(id, b"x"), b"bytes")]).is_err(), "{name:?}");
-                assert!(around.dest().link(&nodes, &link(id, b"x", Path::new("x"))).is_err(), "{name:?}");
+                assert!(around.dest().link(&nodes, link(id, b"x", Path::new("x"))).is_err(), "{name:?}");
             }
             around.assert_untouched();
             assert_eq!(std::fs::read_dir(around.at("dest")).unwrap().count(), 0, "{name:?}");
@@ -272,8 +272,8 @@ mod tests {
         std::fs::remove_file(around.at("dest/d")).unwrap();
         let mut dest = around.dest();
         assert!(dest.records(&nodes, &[(in_d(b"x"), b"bytes")]).is_ok());
-        assert!(dest.link(&nodes, &link(32, b"d", &around.at("beside"))).is_err());
-        assert!(dest.link(&nodes, &link(40, b"out", &around.at("beside"))).is_ok());
+        assert!(dest.link(&nodes, link(32, b"d", &around.at("beside"))).is_err());
+        assert!(dest.link(&nodes, link(40, b"out", &around.at("beside"))).is_ok());
         assert!(dest.records(&nodes, &[(in_d(b"y"), b"bytes")]).is_ok());
         assert!(dest.records(&nodes, &[(in_d(b"out"), b"bytes")]).is_err());
         around.assert_untouched();

@@ -116,14 +116,14 @@ struct Link {
 
 /// Where files go.
 trait Tree {
-    /// Makes a folder, and those that lead there, where they are not there yet.
+    /// Makes a folder, and those that lead there.
     fn folder(&mut self, nodes: &dyn Nodes, id: NodeId) -> Outcome;
 
     /// Makes files, and the folders that lead there.
     fn records(&mut self, nodes: &dyn Nodes, records: &[(Item<'_>, &[u8])]) -> Outcome;
 
     /// Makes a link. Comes after all records: what is written later would go where it leads.
-    fn link(&mut self, nodes: &dyn Nodes, link: &Link) -> Outcome;
+    fn link(&mut self, nodes: &dyn Nodes, link: Link) -> Outcome;
 
     /// Ends it; comes last.
     fn finish(&mut self, nodes: &dyn Nodes) -> Outcome;
@@ -186,7 +186,7 @@ fn pour_with(
             continue;
         };
         if source.leads_to(parent)? {
-            tree.link(source, &Link { folder: parent, name, target, modified_ns })?;
+            tree.link(source, Link { folder: parent, name, target, modified_ns })?;
             done.links += 1;
         }
     }

@@ -31,9 +31,10 @@ pub(super) struct Item<'a> {
 pub(super) struct Source<'a> {
     store: &'a Store,
     names: Option<Names<'a>>,
-    /// Each once, in order; `None` is all.
-    chosen: Option<Vec<u64>>,
-    len: u64,
+    /// Each record once, in order.
+    chosen: Vec<Range<u64>>,
+    /// Whether that is everything, with folders and links.
+    whole: bool,
     /// What a record is that has no name, and the header of each .npy file.
     ext: &'static str,
     header: Vec<u8>,
@@ -53,8 +54,8 @@ impl<'a> Source<'a> {
         let source = Source {
             store,
             names: store.names()?,
-            chosen: chosen.map(once_each),
-            len: store.len(),
+            whole: chosen.is_none(),
+            chosen: once_each(chosen.unwrap_or_else(|| std::iter::once(0..store.len()).collect())),
             ext: if schema.is_some() { "npy" } else { "bin" },
             header: schema.map(|schema| schema.npy_header()).unwrap_or_default(),
             modified_ns: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
@@ -71,19 +72,17 @@ impl<'a> Source<'a> {
 
     /// Decoded bytes of what is chosen, as far as they are known.
     pub(super) fn bytes(&self) -> Result<u64> {
-        match &self.chosen {
-            None => Ok(self.store.stats()?.logical_bytes),
-            Some(chosen) => {
-                let lens = chosen.iter().filter_map(|&index| self.store.location(index).ok());
-                Ok(lens.map(|loc| u64::from(loc.logic_length)).sum())
-            }
+        if self.whole {
+            return Ok(self.store.stats()?.logical_bytes);
         }
+        let lens = self.chosen.iter().cloned().flatten().filter_map(|index| self.store.location(index).ok());
+        Ok(lens.map(|loc| u64::from(loc.logic_length)).sum())
     }
 
     /// Folders, parents before their children, and links, where everything is exported; else none.
     pub(super) fn folders_and_links(&self) -> Result<(Vec<NodeId>, Vec<NodeId>)> {
         let (mut folders, mut links) = (Vec::new(), Vec::new());
-        if let (Some(names), None) = (&self.names, &self.chosen) {
+        if let Some(names) = self.names.as_ref().filter(|_| self.whole) {
             names.each_node(|node| {
                 match node.kind {
                     NodeKind::Folder { .. } => folders.push(node.id),
@@ -98,29 +97,25 @@ impl<'a> Source<'a> {
 
     /// Hands every record that is chosen to `take`, in order.
     pub(super) fn each_record<'s>(&'s self, mut take: impl FnMut(u64, Item<'s>) -> Outcome) -> Outcome {
-        match (&self.chosen, &self.names) {
-            (Some(chosen), _) => chosen.iter().try_for_each(|&index| {
-                let node = self.names.as_ref().map(|names| names.of_record(index)).transpose()?.flatten();
-                take(index, self.item(index, node)?)
-            }),
-            (None, None) => (0..self.len).try_for_each(|index| take(index, self.item(index, None)?)),
-            (None, Some(names)) => {
-                let mut next = 0;
-                while next < self.len {
-                    let mut page = Vec::new();
-                    names.each_record(next, |index, node| {
-                        page.push((index, node.cloned()));
-                        page.len() >= PAGE
-                    })?;
-                    let Some(&(last, _)) = page.last() else { break };
-                    next = last + 1;
-                    for (index, node) in page.into_iter().filter(|&(index, _)| index < self.len) {
-                        take(index, self.item(index, node)?)?;
-                    }
-                }
-                Ok(())
+        let Some(names) = &self.names else {
+            let mut chosen = self.chosen.iter().cloned().flatten();
+            return chosen.try_for_each(|index| take(index, self.item(index, None)?));
+        };
+        for range in &self.chosen {
+            let mut next = range.start;
+            while next < range.end {
+                let mut page = Vec::new();
+                names.each_record(next, |index, node| {
+                    page.push((index, node.cloned()));
+                    page.len() >= PAGE || index + 1 >= range.end
+                })?;
+                // There are no fewer records than there were: nobody deletes while the store is open.
+                let Some(&(last, _)) = page.last() else { break };
+                next = last + 1;
+                page.into_iter().try_for_each(|(index, node)| take(index, self.item(index, node)?))?;
             }
         }
+        Ok(())
     }
 
     /// Whether the folders that lead to one are all known. Where not, it is counted as lost.
@@ -173,7 +168,7 @@ impl<'a> Source<'a> {
             let beside = match node.kind {
                 NodeKind::Record { index, .. } => self.is_chosen(index),
                 NodeKind::Folder { .. } => true,
-                NodeKind::Link { .. } => self.chosen.is_none(),
+                NodeKind::Link { .. } => self.whole,
             };
             let index = stands_for(&node.name, self.ext).filter(|&index| beside && self.is_chosen(index));
             candidates.extend(index);
@@ -198,10 +193,8 @@ impl<'a> Source<'a> {
     }
 
     fn is_chosen(&self, index: u64) -> bool {
-        match &self.chosen {
-            Some(chosen) => chosen.binary_search(&index).is_ok(),
-            None => index < self.len,
-        }
+        let behind = self.chosen.partition_point(|range| range.end <= index);
+        self.chosen.get(behind).is_some_and(|range| range.contains(&index))
     }
 }
 
@@ -211,12 +204,17 @@ impl Nodes for Source<'_> {
     }
 }
 
-/// The indices of ranges in order, each once.
-fn once_each(ranges: Vec<Range<u64>>) -> Vec<u64> {
-    let mut indices: Vec<u64> = ranges.into_iter().flatten().collect();
-    indices.sort_unstable();
-    indices.dedup();
-    indices
+/// Ranges in order, joined: each index once.
+fn once_each(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
 }
 
 /// What a record is called that has no name.
@@ -255,6 +253,7 @@ mod tests {
 
     #[test]
     fn records_are_chosen_once_and_in_order() {
-        assert_eq!(once_each(vec![7..8, 3..6, 4..5, 7..8]), [3, 4, 5, 7]);
+        assert_eq!(once_each(vec![9..10, 3..6, 4..5, 9..10, 6..7, 20..30, 25..40]), [3..7, 9..10, 20..40]);
+        assert_eq!(once_each(Vec::new()), Vec::<Range<u64>>::new());
     }
 }
