@@ -5,15 +5,20 @@
 //! compacts. It writes over bytes below the frontier in a compaction alone, and then from the first gap on; so only from
 //! there on a checksum that does not fit may be that of a record which is gone.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
 
 use super::layout::{Layout, Placed};
+use super::names::NameFiles;
 use super::place::Place;
 use super::sidecars::Sums;
 use super::state::State;
 use super::{Store, resize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{HEADER_BYTES, Header, ROW_BYTES, RecordLoc, Row, Slot, Version, checksum};
+
+/// How many records tell whether a store was compacted. More than one, since neighbours may hold the same bytes.
+const LAST: usize = 64;
 
 #[derive(Default)]
 pub(super) struct History {
@@ -53,6 +58,14 @@ struct Glance {
 }
 
 impl History {
+    /// Whether another program has written an entry, where zrfs had noted another: more than one bit differs, or it is that
+    /// of a record behind all that zrfs wrote.
+    fn is_rewritten(&self, loc: &RecordLoc, noted: [u64; 2]) -> bool {
+        let words = loc.to_words();
+        let differs = differing_bits(words, noted) > 1 || Place::of(loc) >= self.frontier;
+        differs && !self.known.doubled.contains(&words)
+    }
+
     /// Compares `header` and the entries of `layout` with what zrfs has noted.
     pub(super) fn read(
         store: &Store,
@@ -150,38 +163,85 @@ pub(super) fn refuse_lost_records(store: &Store, header: &Header) -> Result<()> 
     }
 }
 
-/// Accepts what another program has made of the store: `header` is on disk. Checksums of bytes that it may have written
-/// over are marked as doubtful.
+/// Accepts what another program has made of the store: `header` is on disk. Checksums of records that it has replaced go,
+/// those of records that it has moved follow them, and those of bytes that it may have written over are marked as doubtful.
 pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<()> {
     let state = store.state();
     let layout = Layout::read(store, &state, header)?;
     let history = History::read(store, &state, header, &layout, Some(sums))?;
-    if let Some((text, _)) = history.fault.filter(|_| history.is_untouched) {
+    if let Some((text, _)) = history.fault.as_ref().filter(|_| history.is_untouched) {
         return Err(Error::new(ErrorKind::Damaged, format!("{}: {text}", store.path.display()))
             .with_help("`zrfs repair` puts it right; until then nothing is written"));
     }
-    let in_doubt = |row: &Row| {
-        let place = RecordLoc::decode(row.loc, header.version).map(|loc| Place::of(&loc));
-        history.doubt_from.is_some_and(|from| place.is_some_and(|place| place >= from))
-    };
-    if history.doubt_from.is_some() || history.damaged_rows > 0 {
-        for block in sums.blocks(header.length)? {
-            let mut changed = Vec::new();
-            for (index, slot) in block? {
-                match slot {
-                    Slot::Row(row) if in_doubt(&row) => {
-                        changed.push((index, Row { doubtful: true, ..row }.to_bytes()));
-                    }
+    // Whose bytes were named has to be told for sure.
+    let look = NameFiles::are_there(store.dir.as_ref()) && may_be_compacted(store, &state, header, sums)?;
+    let mut bytes = Vec::new();
+    for block in sums.blocks(header.length)? {
+        let mut changed = Vec::new();
+        for (index, slot) in block? {
+            let row = match slot {
+                Slot::Row(row) => row,
+                Slot::Empty => continue,
+                Slot::Damaged => {
                     // Its record may be another one now, which nothing would tell any more.
-                    Slot::Damaged => changed.push((index, [0; ROW_BYTES])),
-                    _ => {}
+                    changed.push((index, [0; ROW_BYTES]));
+                    continue;
+                }
+            };
+            let words = store.words(&state, index)?;
+            let Some(loc) = RecordLoc::decode(words, header.version) else { continue };
+            if row.loc == words {
+                let in_doubt = history.doubt_from.is_some_and(|from| Place::of(&loc) >= from);
+                let doubtful = if look {
+                    !is_there(store, &state, &row, header.version, &mut bytes)?
+                } else {
+                    in_doubt || row.doubtful
+                };
+                if doubtful != row.doubtful {
+                    changed.push((index, Row { doubtful, ..row }.to_bytes()));
+                }
+                continue;
+            }
+            let moved = Row { loc: words, doubtful: false, ..row };
+            if row.has_shape_of(&loc) && is_there(store, &state, &moved, header.version, &mut bytes)? {
+                changed.push((index, moved.to_bytes()));
+            } else if history.is_rewritten(&loc, row.loc) {
+                changed.push((index, [0; ROW_BYTES]));
+            }
+        }
+        sums.write_rows(&changed)?;
+    }
+    sums.sync()?;
+    sums.accept(header)
+}
+
+/// Whether another program may have compacted the store: whether what lies behind all else that zrfs wrote, below the
+/// frontier, is not what it wrote there. A compaction moves all that lies behind the first gap, so it would be other bytes.
+///
+/// Cost: reading all rows, and some records.
+pub(super) fn may_be_compacted(store: &Store, state: &State, header: &Header, sums: &Sums) -> Result<bool> {
+    let frontier = Place::frontier(header);
+    let mut last = BinaryHeap::new();
+    for block in sums.blocks(u32::MAX)? {
+        for (index, slot) in block? {
+            let Slot::Row(row) = slot else { continue };
+            let Some(loc) = RecordLoc::decode(row.loc, header.version) else { continue };
+            if loc.phys_length > 0 && Place::end_of(&loc) <= frontier {
+                last.push(Reverse((Place::of(&loc), index)));
+                if last.len() > LAST {
+                    last.pop();
                 }
             }
-            sums.write_rows(&changed)?;
         }
-        sums.sync()?;
     }
-    sums.accept(header)
+    let mut bytes = Vec::new();
+    for Reverse((_, index)) in last {
+        let Slot::Row(row) = sums.row(index)? else { continue };
+        if !is_there(store, state, &row, header.version, &mut bytes)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Where the records at the end of what zrfs wrote are not what it wrote: the first place of those. Another program may

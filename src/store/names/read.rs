@@ -45,8 +45,8 @@ pub(in crate::store) struct Tree {
     sums: Sums,
     /// The header of meta.zr then.
     header: Option<Header>,
-    /// From here on other bytes may lie where zrfs has written.
-    doubt_from: Option<Place>,
+    /// Other bytes may lie where zrfs has written: only those that fit their checksum are what was named.
+    in_doubt: bool,
     /// Whether another program has changed the store since zrfs did.
     foreign: bool,
     named: OnceLock<u64>,
@@ -120,7 +120,7 @@ impl Tree {
             return Ok(None);
         }
         let lookup = folder.open(&lookup::file_name(extent.lookup), Access::Read).ok();
-        let (foreign, doubt_from) = doubt(store, &sums, before)?;
+        let (foreign, in_doubt) = doubt(store, &sums, before)?;
         let (key, unfinished) = (header.key, header.unfinished);
         let (header, named) = (Header::parse(meta).ok(), OnceLock::new());
         Ok(Some(Tree {
@@ -132,34 +132,31 @@ impl Tree {
             unfinished,
             sums,
             header,
-            doubt_from,
+            in_doubt,
             foreign,
             named,
         }))
     }
 }
 
-/// Whether another program has changed the store since zrfs did, and from where on its records may be others.
-fn doubt(store: &Store, sums: &Sums, before: Option<&Tree>) -> Result<(bool, Option<Place>)> {
-    let Ok((header, false)) = store.meta.any_header() else { return Ok((false, None)) };
+/// Whether another program has changed the store since zrfs did, and whether its records may be others now.
+fn doubt(store: &Store, sums: &Sums, before: Option<&Tree>) -> Result<(bool, bool)> {
+    let Ok((header, false)) = store.meta.any_header() else { return Ok((false, false)) };
     if header.version == Version::V2 {
         // Nobody else changes these.
-        return Ok((false, None));
+        return Ok((false, false));
     }
     let foreign = sums.is_foreign(&header);
     if !foreign && !sums.is_older_than(store.modified()?)? {
-        return Ok((false, None));
+        return Ok((false, false));
     }
     if let Some(before) = before
         && before.is_outgrown_by(&header)
     {
         // Only appended to since: what was known still stands.
-        return Ok((foreign, before.doubt_from));
+        return Ok((foreign, before.in_doubt));
     }
-    let state = store.state();
-    let layout = crate::store::layout::Layout::read(store, &state, &header)?;
-    let history = history::History::read(store, &state, &header, &layout, Some(sums))?;
-    Ok((foreign, history.doubt_from))
+    Ok((foreign, history::may_be_compacted(store, &store.state(), &header, sums)?))
 }
 
 impl Tree {
@@ -202,7 +199,7 @@ impl Look<'_> {
         let row = match bytes.first_chunk().map(Row::parse) {
             Some(Slot::Row(row)) => row,
             // Torn when the power went, or damaged since: it says nothing, and nobody else has been here.
-            Some(Slot::Damaged) => return Ok(!self.tree.foreign && self.tree.doubt_from.is_none()),
+            Some(Slot::Damaged) => return Ok(!self.tree.foreign && !self.tree.in_doubt),
             Some(Slot::Empty) | None => return Ok(false),
         };
         let Some(loc) = RecordLoc::decode(words, self.version) else { return Ok(false) };
@@ -211,8 +208,7 @@ impl Look<'_> {
             return Ok(false);
         }
         let row = Row { loc: words, ..row };
-        let in_doubt =
-            has_moved || row.doubtful || self.tree.doubt_from.is_some_and(|from| Place::of(&loc) >= from);
+        let in_doubt = has_moved || row.doubtful || self.tree.in_doubt;
         Ok(!in_doubt || history::is_there(self.store, &self.state, &row, self.version, &mut self.bytes)?)
     }
 

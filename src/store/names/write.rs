@@ -104,6 +104,12 @@ impl NameFiles {
         Ok(NameFiles { tree, names, path: path.to_path_buf(), header, pending: None, dirty: true })
     }
 
+    /// Whether there are names.
+    pub(in crate::store) fn are_there(dir: &dyn Directory) -> bool {
+        let tree = dir.folder(FOLDER).and_then(|folder| open_tree(folder.as_ref(), Access::Read));
+        matches!(tree, Ok(Some(_)))
+    }
+
     /// Whether there is a tree that this release can't read.
     pub(in crate::store) fn are_unreadable(dir: &dyn Directory) -> bool {
         let tree = dir.folder(FOLDER).and_then(|folder| open_tree(folder.as_ref(), Access::Read));
@@ -390,25 +396,23 @@ impl NameFiles {
 
     /// Makes names follow the records that a delete moves. Doing it again does no harm.
     pub(in crate::store) fn move_names(&self, plan: &Plan) -> Result<()> {
-        let mut from: Vec<(u32, u32)> = plan.moves.iter().map(|&(hole, from)| (from, hole)).collect();
-        from.sort_unstable();
-        let numbers = self.numbers(from.iter().map(|&(from, _)| from))?;
-        let mut moved: Vec<_> = from.iter().zip(numbers).map(|(&(_, hole), number)| (hole, number)).collect();
-        moved.sort_unstable_by_key(|&(hole, _)| hole);
-        self.put_rows(&moved)?;
-        let nodes: Vec<_> = moved.iter().map(|&(hole, number)| (u32::from_le_bytes(number), hole)).collect();
-        self.put_indices(nodes)?;
+        let moved = self.own_names(plan, |from, to| (from, to))?;
+        let mut rows: Vec<_> = plan.moves.iter().map(|&(hole, _)| (hole, [0; 4])).collect();
+        for moved in &moved {
+            let at = rows.binary_search_by_key(&moved.to, |&(hole, _)| hole).ok();
+            if let Some((_, row)) = at.and_then(|at| rows.get_mut(at)) {
+                *row = moved.number.to_le_bytes();
+            }
+        }
+        self.put_rows(&rows)?;
+        self.put_indices(&moved)?;
         self.sync_moved()
     }
 
     /// Takes [`NameFiles::move_names`] back, where `before` are the rows that the holes had.
     pub(in crate::store) fn move_back(&self, plan: &Plan, before: &[rows::Indexed<4>]) -> Result<()> {
         self.put_rows(before)?;
-        let mut from: Vec<u32> = plan.moves.iter().map(|&(_, from)| from).collect();
-        from.sort_unstable();
-        let numbers = self.numbers(from.iter().copied())?;
-        let nodes = numbers.into_iter().map(u32::from_le_bytes).zip(from).collect();
-        self.put_indices(nodes)?;
+        self.put_indices(&self.own_names(plan, |from, to| (to, from))?)?;
         self.sync_moved()
     }
 
@@ -432,18 +436,40 @@ impl NameFiles {
         rows::write_scattered(self.names.as_ref(), base, &moved).map_err(|e| self.io("write", NAMES, e))
     }
 
-    /// Writes the indices of records into their nodes.
-    fn put_indices(&self, mut nodes: Vec<(u32, u32)>) -> Result<()> {
-        nodes.sort_unstable();
+    /// The names of the records that `plan` moves, by node number; `way` says from which index to which, given those before
+    /// and after. A row that another program's record has got from one that was deleted is no name of it.
+    fn own_names(&self, plan: &Plan, way: impl Fn(u32, u32) -> (u32, u32)) -> Result<Vec<Renumbered>> {
+        let mut origins: Vec<(u32, u32)> = plan.moves.iter().map(|&(hole, from)| (from, hole)).collect();
+        origins.sort_unstable();
+        let numbers = self.numbers(origins.iter().map(|&(from, _)| from))?;
+        let mut moves: Vec<_> = origins
+            .into_iter()
+            .zip(numbers)
+            .map(|((before, after), number)| {
+                let (from, to) = way(before, after);
+                Renumbered { number: u32::from_le_bytes(number), from, to }
+            })
+            .collect();
+        moves.sort_unstable_by_key(|moved| moved.number);
         let mut there = Nodes::new(&self.tree, self.extent().end);
-        for (number, index) in nodes {
-            // A damaged row must not spoil a node.
-            let node = there.get(number).map_err(|e| self.io("read", TREE, e))?;
-            if node.is_some_and(|node| node.kind == TreeKind::Record && node.first != index) {
-                self.put_numbers(number, FIRST_AT, &[index]).map_err(|e| self.io("write", TREE, e))?;
+        let mut own = Vec::with_capacity(moves.len());
+        for moved in moves {
+            let node = there.get(moved.number).map_err(|e| self.io("read", TREE, e))?;
+            // Where a delete is finished after a crash it may have its new index already.
+            if node.is_some_and(|node| {
+                node.kind == TreeKind::Record && (node.first == moved.from || node.first == moved.to)
+            }) {
+                own.push(moved);
             }
         }
-        Ok(())
+        Ok(own)
+    }
+
+    /// Writes the new indices of records into their nodes.
+    fn put_indices(&self, moved: &[Renumbered]) -> Result<()> {
+        let written =
+            moved.iter().try_for_each(|moved| self.put_numbers(moved.number, FIRST_AT, &[moved.to]));
+        written.map_err(|e| self.io("write", TREE, e))
     }
 
     fn sync_moved(&self) -> Result<()> {
@@ -521,6 +547,13 @@ fn new_key() -> [u8; 16] {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let half = || RandomState::new().build_hasher().finish();
     (u128::from(half()) << 64 | u128::from(half())).to_le_bytes()
+}
+
+/// A named record that gets another index.
+struct Renumbered {
+    number: u32,
+    from: u32,
+    to: u32,
 }
 
 /// Where new nodes go, and what leads to them.
