@@ -207,6 +207,9 @@ pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<
                 changed.push((index, moved.to_bytes()));
             } else if history.is_rewritten(&loc, row.loc) {
                 changed.push((index, [0; ROW_BYTES]));
+            } else if !row.doubtful {
+                // One bit: damage, or another program's record in a neighbouring place.
+                changed.push((index, Row { doubtful: true, ..row }.to_bytes()));
             }
         }
         sums.write_rows(&changed)?;

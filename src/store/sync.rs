@@ -11,7 +11,7 @@ use std::sync::{MutexGuard, PoisonError};
 use super::sidecars::Sidecars;
 use super::{Store, history};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::Header;
+use crate::format::{Header, Version};
 
 /// When appended records are on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,7 +113,9 @@ impl Writer {
         };
         if let Some(sums) = &mut sidecars.sums {
             sums.reload()?;
-            if sums.is_foreign(header) {
+            // The header may be the same and the records others; but not where loaderx can't have been.
+            let rewritten = || Ok(header.version == Version::V1 && sums.is_older_than(store.modified()?)?);
+            if sums.is_foreign(header) || rewritten()? {
                 history::accept(store, header, sums)?;
             }
         }
