@@ -125,14 +125,14 @@ impl Files {
         }
     }
 
-    /// Number of runs so far, for [`Files::into_image_folder_order`].
+    /// Number of runs so far, for [`Files::sort_as_image_folder`].
     pub(super) fn runs(&self) -> usize {
         self.runs.len()
     }
 
     /// Puts the runs from `first_run` on into ImageFolder's order: files at the top first, then class by class; in a
     /// class the directories of `sorted(os.walk(class, followlinks=True))`.
-    pub(super) fn into_image_folder_order(&mut self, first_run: usize) {
+    pub(super) fn sort_as_image_folder(&mut self, first_run: usize) {
         let Files { names, runs, .. } = self;
         let Some(runs) = runs.get_mut(first_run..) else { return };
         let mut paths: Vec<_> = runs.iter().map(|run| (names.folder_path(run.folder), *run)).collect();

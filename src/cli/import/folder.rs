@@ -73,7 +73,7 @@ pub(super) fn walk(root: &Path, only: Option<&Only>, links: Links, files: &mut F
     let mut walk = Walk { root, only, links, files, above, walked };
     walk.folder(&mut PathBuf::new(), FolderId::ROOT, false)?;
     let walked = walk.walked;
-    files.into_image_folder_order(first_run);
+    files.sort_as_image_folder(first_run);
     Ok(walked)
 }
 
@@ -295,9 +295,9 @@ mod tests {
                 "a-b/4.png"
             ]
         );
-        for i in 0..files.len() {
+        for (i, name) in found.iter().enumerate() {
             let path = files.path(i);
-            assert_eq!(path, dir.path().join(&found[i]));
+            assert_eq!(path, dir.path().join(name));
             assert_eq!(std::fs::read(path).unwrap().len(), files.size(i) as usize);
         }
     }

@@ -44,7 +44,7 @@ enum To {
     /// A new store, which grows in this folder.
     New(PathBuf),
     /// A store that is there, and its classes.
-    Old(Store, Vec<Vec<u8>>),
+    Old(Box<Store>, Vec<Vec<u8>>),
 }
 
 /// The labels of an append.
@@ -85,7 +85,7 @@ impl<'a> Labels<'a> {
             let help = "they are no pair, or another program has changed one of them";
             return Err(Error::new(ErrorKind::Unsupported, text).with_help(help));
         }
-        Ok(Labels { path, to: To::Old(store, classes) })
+        Ok(Labels { path, to: To::Old(Box::new(store), classes) })
     }
 
     /// Numbers the classes of the records of `names`; `linked` are links at the top that lead to folders.

@@ -169,7 +169,7 @@ mod tests {
         let at = |name: &str| format!("{}/{name}", root.display());
         let list = format!("{}\n\n{}\n{}", at("b/z"), at("b//c/./y"), at("b/z"));
         let files = read(list.as_bytes(), false).unwrap();
-        let below = |name: &str| at(name)[1..].as_bytes().to_vec();
+        let below = |name: &str| at(name).as_bytes()[1..].to_vec();
         let paths: Vec<_> = (0..files.len()).map(|i| files.names().path(i)).collect();
         assert_eq!(paths, [below("b/z"), below("b/c/y"), below("b/z")]);
         assert_eq!((files.sizes(), files.path(1)), (&[1, 2, 1][..], root.join("b/c/y")));
