@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::pack::{Batch, Shard};
 use super::place::Place;
 use super::sync::{Durability, Pending, Writer, sync};
-use super::{Store, chunks, shards};
+use super::{Store, chunks, out_of_range, shards};
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Row, Version};
@@ -200,6 +200,34 @@ impl<'a> Appender<'a> {
     /// Whether the store will hold no record after the commit.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The bytes of a record that the store will hold after the commit, of this append or from before it.
+    ///
+    /// Cost: that of [`Store::read`].
+    ///
+    /// # Errors
+    /// As for [`Store::read`], with [`ErrorKind::OutOfRange`] from [`Appender::len`] on.
+    ///
+    /// ```
+    /// # fn main() -> zrfs::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = zrfs::Store::create(folder.path().join("s.zr"), zrfs::Version::V1)?;
+    /// let mut appender = store.appender()?;
+    /// appender.append(b"aaabbb", 3, zrfs::Codec::Raw)?;
+    /// let first = appender.read(0)?;
+    /// appender.append(&first, 3, zrfs::Codec::Raw)?;
+    /// assert_eq!(appender.read(2)?, b"aaa");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read(&self, index: u64) -> Result<Vec<u8>> {
+        let state = self.store.state();
+        let loc = match u32::try_from(index) {
+            Ok(index) if index < self.after.length => self.store.entry(&state, index, self.after.version)?,
+            _ => return Err(out_of_range(&self.store.path, index, self.after.length)),
+        };
+        self.store.read_located(&state, index, loc)
     }
 
     /// Changes the version that the commit writes. A store never goes back to a lower one.

@@ -46,9 +46,14 @@ impl Store {
         let state = self.state();
         let loc = self.locate(&state, index, self.published_for(&state, Some(index)))?;
         self.table_reaches(Some(index))?;
+        self.read_located(&state, index, loc)
+    }
+
+    /// The bytes of the record at `loc`, in memory of its own.
+    pub(super) fn read_located(&self, state: &State, index: u64, loc: RecordLoc) -> Result<Vec<u8>> {
         let mut record = Vec::new();
         resize(&mut record, loc.logic_length as usize).map_err(|e| self.name_record(index, e))?;
-        self.run_shard(&state, &mut [Job { index, loc, dst: &mut record }])?;
+        self.run_shard(state, &mut [Job { index, loc, dst: &mut record }])?;
         Ok(record)
     }
 

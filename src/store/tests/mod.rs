@@ -565,3 +565,26 @@ fn a_change_that_was_refused_accepts_nothing_that_another_program_wrote() {
     drop(store);
     assert_eq!(Store::repair(dir.path(), |_| ()).unwrap().records, 10);
 }
+
+#[test]
+fn an_appender_reads_what_it_has_appended() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::create(dir.path().join("s"), Version::V2).unwrap();
+    store.append(b"old", 3, Codec::Raw).unwrap();
+    let long = vec![7; 3 << 20];
+    let mut appender = store.appender().unwrap();
+    assert_eq!(appender.read(1).unwrap_err().kind(), ErrorKind::OutOfRange);
+    for codec in [Codec::Raw, Codec::default()] {
+        appender.append(&long, long.len(), codec).unwrap();
+        appender.append_ragged(b"abc", &[1, 3], &[2, 0], codec).unwrap();
+    }
+    let expected: [&[u8]; 7] = [b"old", &long, b"bc", b"", &long, b"bc", b""];
+    for (index, record) in (0..).zip(expected) {
+        assert!(appender.read(index).unwrap() == record, "record {index}");
+    }
+    assert_eq!(appender.read(7).unwrap_err().kind(), ErrorKind::OutOfRange);
+    // Others don't see them yet.
+    assert_eq!(store.len(), 1);
+    drop(appender);
+    assert_eq!(store.read(0).unwrap(), b"old");
+}
