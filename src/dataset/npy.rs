@@ -1,7 +1,7 @@
 //! .npy files as a source of dense records: one record for each index of the first axis.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Take};
+use std::io::{self, Read, Take};
 use std::path::Path;
 
 use npyz::{DType, NpyHeader, Order};
@@ -17,7 +17,7 @@ const MAX_HEADER: u64 = 64 << 10;
 /// structured types, which are refused by name. The header's parser recurses, so this bounds its stack.
 const MAX_NESTING: usize = 16;
 
-/// An open .npy file, its data not read yet.
+/// An array in .npy format, its data not read yet: a file, or whatever `R` reads.
 ///
 /// ```
 /// # fn main() -> zrfs::Result<()> {
@@ -39,8 +39,8 @@ const MAX_NESTING: usize = 16;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct NpyFile {
-    file: File,
+pub struct NpyFile<R = File> {
+    data: R,
     place: String,
     schema: Schema,
     records: u64,
@@ -50,16 +50,25 @@ impl NpyFile {
     /// Opens the array at `path` and checks its header and its size. `codec` becomes the schema's.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] with the reason for what has no dense records: Fortran order, rank 0, and dtypes as for
-    /// [`Schema::new`]. [`ErrorKind::Damaged`] where it is no .npy file or is cut short.
+    /// As for [`NpyFile::read`]; what the system refuses.
     pub fn open(path: &Path, codec: Codec) -> Result<NpyFile> {
         let place = path.display().to_string();
-        let mut file = open_regular(path).map_err(|e| Error::io(format!("can't open {place}"), e))?;
-        let header = read_header(&mut file).map_err(|e| e.within(&place))?;
+        let file = open_regular(path).map_err(|e| Error::io(format!("can't open {place}"), e))?;
+        let len = file.metadata().map_err(|e| Error::io(format!("can't read {place}"), e))?.len();
+        NpyFile::read(file, len, place, codec)
+    }
+}
+
+impl<R: Read> NpyFile<R> {
+    /// Reads the header of the array that `data` begins with and checks it against the `len` bytes that `data` has. `place`
+    /// is what messages call it; `codec` becomes the schema's.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] with the reason for what has no dense records: Fortran order, rank 0, and dtypes as for
+    /// [`Schema::new`]. [`ErrorKind::Damaged`] where it is no .npy file or is cut short.
+    pub fn read(mut data: R, len: u64, place: String, codec: Codec) -> Result<NpyFile<R>> {
+        let (header, start) = read_header(&mut data).map_err(|e| e.within(&place))?;
         let (records, schema) = check(&header, codec).map_err(|e| e.within(&place))?;
-        let io = |e| Error::io(format!("can't read {place}"), e);
-        let start = file.stream_position().map_err(io)?;
-        let len = file.metadata().map_err(io)?.len();
         let needs = records.checked_mul(schema.record_bytes()).and_then(|n| n.checked_add(start));
         if needs.is_none_or(|needs| needs > len) {
             return Err(Error::new(
@@ -67,7 +76,7 @@ impl NpyFile {
                 format!("{place} is cut short: its header promises more than its {len} bytes"),
             ));
         }
-        Ok(NpyFile { file, place, schema, records })
+        Ok(NpyFile { data, place, schema, records })
     }
 
     /// dtype and shape of a record: the array's without the first axis.
@@ -84,24 +93,31 @@ impl NpyFile {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where the dtype is another, [`ErrorKind::Geometry`] where the shape is.
-    pub fn into_records(self, schema: &Schema) -> Result<NpyRecords> {
+    pub fn into_records(self, schema: &Schema) -> Result<NpyRecords<R>> {
         schema.check_same(&self.schema).map_err(|e| {
             Error::new(e.kind(), format!("{} holds records of {}, not of {schema}", self.place, self.schema))
         })?;
         // It is no larger than the file.
         let left = self.records.saturating_mul(self.schema.record_bytes());
-        Ok(NpyRecords { data: self.file.take(left) })
+        Ok(NpyRecords { data: self.data.take(left) })
     }
 }
 
-/// The data of a .npy file; see [`NpyFile::into_records`]. Ends with the array's last byte, whatever follows it. A file
-/// that was cut meanwhile is an error.
+/// The data of an array; see [`NpyFile::into_records`]. Ends with the array's last byte, whatever follows it. What ends
+/// before it, as a file that was cut meanwhile, is an error.
 #[derive(Debug)]
-pub struct NpyRecords {
-    data: Take<File>,
+pub struct NpyRecords<R = File> {
+    data: Take<R>,
 }
 
-impl Read for NpyRecords {
+impl<R> NpyRecords<R> {
+    /// What the array was read from, at whatever follows the bytes that were read.
+    pub fn into_inner(self) -> R {
+        self.data.into_inner()
+    }
+}
+
+impl<R: Read> Read for NpyRecords<R> {
     fn read(&mut self, dst: &mut [u8]) -> io::Result<usize> {
         let n = self.data.read(dst)?;
         if n == 0 && !dst.is_empty() && self.data.limit() > 0 {
@@ -112,13 +128,16 @@ impl Read for NpyRecords {
     }
 }
 
-/// Reads a header; leaves the file at its data.
-fn read_header(file: &mut File) -> Result<NpyHeader> {
-    let io = |e| Error::io("can't be read", e);
+/// Reads a header and leaves `data` behind it; returns its length too.
+fn read_header(data: &mut impl Read) -> Result<(NpyHeader, u64)> {
     let not_npy = |why: &str| Error::new(ErrorKind::Damaged, format!("not a .npy file: {why}"));
+    let cut = |e: io::Error| match e.kind() {
+        io::ErrorKind::UnexpectedEof => not_npy("it is too short"),
+        _ => Error::io("can't be read", e),
+    };
     // The header's own length, up to 4 GiB, is checked before anything is allocated for it.
     let mut head = [0; 12];
-    file.read_exact(&mut head).map_err(|_| not_npy("it is too short"))?;
+    data.read_exact(&mut head).map_err(cut)?;
     let [m0, m1, m2, m3, m4, m5, major, _, l0, l1, l2, l3] = head;
     if [m0, m1, m2, m3, m4, m5] != *b"\x93NUMPY" {
         return Err(not_npy("it does not begin with NumPy's magic"));
@@ -127,12 +146,11 @@ fn read_header(file: &mut File) -> Result<NpyHeader> {
         1 => 10 + u64::from(u16::from_le_bytes([l0, l1])),
         _ => 12 + u64::from(u32::from_le_bytes([l0, l1, l2, l3])),
     };
-    if len > MAX_HEADER {
+    let Some(rest) = len.checked_sub(head.len() as u64).filter(|_| len <= MAX_HEADER) else {
         return Err(not_npy(&format!("its header says it has {len} bytes")));
-    }
-    file.seek(SeekFrom::Start(0)).map_err(io)?;
-    let mut bytes = Vec::new();
-    file.take(len).read_to_end(&mut bytes).map_err(io)?;
+    };
+    let mut bytes = head.to_vec();
+    data.take(rest).read_to_end(&mut bytes).map_err(cut)?;
     let mut depth = 0usize;
     for byte in &bytes {
         match byte {
@@ -144,7 +162,8 @@ fn read_header(file: &mut File) -> Result<NpyHeader> {
             return Err(not_npy("its header is nested too deeply"));
         }
     }
-    NpyHeader::from_reader(&bytes[..]).map_err(|e| not_npy(&e.to_string()))
+    let header = NpyHeader::from_reader(&bytes[..]).map_err(|e| not_npy(&e.to_string()))?;
+    Ok((header, len))
 }
 
 /// The number of records and what one is.
