@@ -1,4 +1,4 @@
-//! Arrays as sources: .npy files of one dtype and shape, one record for each index of the first axis or, with `--rows N`,
+//! Arrays as sources: .npy files and arrays of .npz files, of one dtype and shape, one record for each index of the first axis or, with `--rows N`,
 //! for each N items of a 1-D one.
 
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +9,7 @@ use zrfs::format::MAX_RECORDS;
 use zrfs::{Codec, Error, ErrorKind, Result, Version};
 
 use super::files::{mark, modified_ns};
+use super::npz;
 use super::plan::look_at;
 use crate::cli::Failure;
 
@@ -26,9 +27,11 @@ pub(super) struct Arrays {
     rows: Option<u64>,
 }
 
-/// A .npy file.
+/// A .npy file, or an array of a .npz file.
 pub(super) struct Array {
     pub(super) path: PathBuf,
+    /// Its name in a .npz file.
+    pub(super) member: Option<Vec<u8>>,
     /// Length of its first axis.
     pub(super) len: u64,
     /// Records that it gives.
@@ -42,7 +45,12 @@ pub(super) struct Array {
 impl Array {
     /// The mark of one of its records; see [`mark`].
     pub(super) fn mark(&self, record: u64) -> u64 {
-        mark(self.path.as_os_str().as_bytes(), self.size, self.modified_ns, record)
+        let path = self.path.as_os_str().as_bytes();
+        let path = match &self.member {
+            None => path.to_vec(),
+            Some(name) => [path, name].join(&b':'),
+        };
+        mark(&path, self.size, self.modified_ns, record)
     }
 
     /// Whether the file still has the size and the time that it had.
@@ -53,26 +61,28 @@ impl Array {
 }
 
 impl Arrays {
-    /// Looks at the arrays at `paths`; `rows` is how many items a record takes of 1-D ones.
+    /// Looks at the arrays at `paths`, each with its name where it is in a .npz file; `rows` is how many items a record takes of 1-D ones.
     pub(super) fn look_at(
-        paths: Vec<PathBuf>,
+        paths: Vec<(PathBuf, Option<Vec<u8>>)>,
         rows: Option<u64>,
         codec: Codec,
     ) -> std::result::Result<Arrays, Failure> {
         let mut all: Option<Schema> = None;
         let mut files = Vec::new();
-        for path in paths {
+        for (path, member) in paths {
             let meta = look_at(&path)?;
-            let npy = NpyFile::open(&path, codec)?;
-            let (schema, len) = (npy.schema(), npy.records());
+            let (schema, len) = match &member {
+                None => header(&NpyFile::open(&path, codec)?),
+                Some(name) => header(&npz::array(&mut npz::open(&path)?, &path, name, codec)?),
+            };
             let first = all.get_or_insert_with(|| schema.clone());
-            if first != schema {
+            if *first != schema {
                 let text =
                     format!("{} has records of {schema}, the arrays before it of {first}", path.display());
                 return Err(Error::new(ErrorKind::Unsupported, text).into());
             }
             let (rows, size, modified_ns) = (rows.unwrap_or(1), meta.len(), modified_ns(&meta));
-            files.push(Array { path, len, records: len / rows, left: len % rows, size, modified_ns });
+            files.push(Array { path, member, len, records: len / rows, left: len % rows, size, modified_ns });
         }
         let item = all.ok_or_else(|| Failure::Usage("there is no array".into()))?;
         let schema = match rows {
@@ -117,4 +127,9 @@ impl Arrays {
         };
         self.files.iter().filter(|array| array.left > 0).map(note).collect()
     }
+}
+
+/// What is at an index of the first axis, and its length.
+fn header<R: std::io::Read>(npy: &NpyFile<R>) -> (Schema, u64) {
+    (npy.schema().clone(), npy.records())
 }

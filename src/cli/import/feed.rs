@@ -12,18 +12,19 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use zrfs::dataset::{NpyFile, Schema};
 use zrfs::storage::open_regular;
 use zrfs::store::{NewNames, resize};
-use zrfs::{Error, ErrorKind, Result};
+use zrfs::{Error, ErrorKind, Result, Version};
 
+use super::archive::{self, Choice, Streamed};
 use super::arrays::{Array, Arrays};
-use super::files::{Files, modified_ns};
+use super::files::{Files, Origin, modified_ns};
 use super::plan::Plan;
-use super::stack;
+use super::{npz, stack};
 use crate::cli::signals::Stop;
 
 /// Bytes of a batch. Large enough for both cores to pack for a while, small enough to keep several.
-const BATCH: u64 = 32 << 20;
+pub(super) const BATCH: u64 = 32 << 20;
 /// Files of a batch, where they are small.
-const BATCH_FILES: usize = 1 << 14;
+pub(super) const BATCH_FILES: usize = 1 << 14;
 /// Records of a batch of an array, where they are small: each has a mark of 8 bytes.
 const BATCH_ROWS: u64 = 1 << 20;
 
@@ -44,6 +45,8 @@ pub(super) enum Records {
     Equal { bytes: Vec<u8>, len: usize },
     /// Record i is `bytes[offsets[i]..][..lens[i]]`.
     Ragged { bytes: Vec<u8>, offsets: Vec<u64>, lens: Vec<u32> },
+    /// Record i has the bytes of record `of[i]` of this import; all have `bytes`.
+    Copies { of: Vec<u64>, bytes: u64 },
 }
 
 impl Records {
@@ -51,67 +54,124 @@ impl Records {
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Records::Equal { bytes, .. } | Records::Ragged { bytes, .. } => bytes.len() as u64,
+            Records::Copies { bytes, .. } => *bytes,
         }
     }
+
+    /// The lowest version that holds all of them, beside those that they are copies of.
+    pub(super) fn version(&self) -> Version {
+        let fits = |len: u32| Version::V1.record_bytes().contains(&len);
+        let all_fit = match self {
+            Records::Equal { len, .. } => u32::try_from(*len).is_ok_and(fits),
+            Records::Ragged { lens, .. } => lens.iter().copied().all(fits),
+            Records::Copies { .. } => true,
+        };
+        if all_fit { Version::V1 } else { Version::V2 }
+    }
+}
+
+/// What the reading side is to know beside the plan.
+pub(super) struct How<'a> {
+    /// Which members are taken of an archive that is looked at only now.
+    pub(super) choice: Choice<'a>,
+    /// Where version 1 is to hold all records: what to do about one of those that it does not.
+    pub(super) v1_only: Option<&'static str>,
+    pub(super) stop: &'a Stop,
+}
+
+/// What was learned while records were read, of sources that can be read only once.
+#[derive(Default)]
+pub(super) struct Learned {
+    /// The names of all records, where not all were known before.
+    pub(super) names: Option<NewNames>,
+    /// Links at the top that stay links and lead to folders, beside those that were known before.
+    pub(super) linked_classes: Vec<Vec<u8>>,
+    /// What the user may want to know.
+    pub(super) notes: Vec<String>,
 }
 
 /// The reading side of an import.
 pub(super) struct Feed<'a> {
     plan: &'a Plan,
-    stop: &'a Stop,
+    how: &'a How<'a>,
     to: SyncSender<Result<Batch>>,
 }
 
 impl Feed<'_> {
-    /// Calls `take` with every batch of `plan`, in order, until all are taken, one fails, or `stop` is raised. Returns
-    /// the names that were read together with the records; those that were known before are the plan's.
+    /// Calls `take` with every batch of `plan`, in order, until all are taken, one fails, or `how.stop` is
+    /// raised. What was known before is the plan's.
     pub(super) fn over(
         plan: &Plan,
-        stop: &Stop,
+        how: &How<'_>,
         mut take: impl FnMut(&Batch) -> Result<()>,
-    ) -> Result<Option<NewNames>> {
+    ) -> Result<Learned> {
         let (to, from): (_, Receiver<Result<Batch>>) = sync_channel(1);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                let feed = Feed { plan, stop, to };
+                let feed = Feed { plan, how, to };
                 feed.read_all().unwrap_or_else(|e| {
                     // Where nobody listens any more, the append has failed already.
                     let _ = feed.to.send(Err(e));
-                    None
+                    Learned::default()
                 })
             });
             for batch in from {
                 take(&batch?)?;
             }
-            stop.check(NOTHING)?;
+            how.stop.check(NOTHING)?;
             reader.join().map_err(|_| Error::new(ErrorKind::Worker, "the thread that reads has panicked"))
         })
     }
 
-    fn read_all(&self) -> Result<Option<NewNames>> {
+    fn read_all(&self) -> Result<Learned> {
         match self.plan {
-            Plan::Files(files, stacked) => self.read_files(files, stacked.as_ref())?,
+            Plan::Files(files, stacked) => self.read_files(files, stacked.as_ref()),
             Plan::Arrays(arrays) => {
                 arrays.files.iter().try_for_each(|array| self.read_array(arrays, array))?;
+                Ok(Learned::default())
             }
         }
-        Ok(None)
+    }
+
+    pub(super) fn how(&self) -> &How<'_> {
+        self.how
     }
 
     /// Hands a batch over; an error where nobody listens any more or the import was asked to stop.
-    fn send(&self, records: Records, marks: Vec<u64>) -> Result<()> {
-        self.stop.check(NOTHING)?;
+    pub(super) fn send(&self, records: Records, marks: Vec<u64>) -> Result<()> {
+        self.how.stop.check(NOTHING)?;
         let gone = |_| Error::new(ErrorKind::Interrupted, "the append has failed");
         self.to.send(Ok(Batch { records, marks })).map_err(gone)
     }
 
-    fn read_files(&self, files: &Files, stacked: Option<&Schema>) -> Result<()> {
+    fn read_files(&self, files: &Files, stacked: Option<&Schema>) -> Result<Learned> {
+        let mut streamed = (!files.are_known()).then(|| Streamed::beside(files));
+        for (range, origin) in files.origins() {
+            let first = streamed.as_ref().map_or(range.start as u64, Streamed::records);
+            match (origin, &mut streamed) {
+                (Origin::Stream(source), Some(streamed)) => {
+                    streamed.read(self, source)?;
+                    continue;
+                }
+                (Origin::Archive(source, copies), _) => {
+                    archive::read_known(self, files, range.clone(), source, copies, first)?;
+                }
+                _ => self.read_from_disk(files, stacked, range.clone())?,
+            }
+            if let Some(streamed) = &mut streamed {
+                streamed.add(range);
+            }
+        }
+        streamed.map_or_else(|| Ok(Learned::default()), Streamed::end)
+    }
+
+    fn read_from_disk(&self, files: &Files, stacked: Option<&Schema>, range: Range<usize>) -> Result<()> {
         let size = |i| stacked.map_or(u64::from(files.size(i)), Schema::record_bytes);
-        let mut next = 0;
-        while next < files.len() {
-            self.stop.check(NOTHING)?;
+        let mut next = range.start;
+        while next < range.end {
+            self.how.stop.check(NOTHING)?;
             let (first, mut bytes) = (next, 0);
-            while next < files.len() {
+            while next < range.end {
                 if next > first && (bytes + size(next) > BATCH || next - first == BATCH_FILES) {
                     break;
                 }
@@ -125,8 +185,21 @@ impl Feed<'_> {
     }
 
     fn read_array(&self, arrays: &Arrays, array: &Array) -> Result<()> {
+        let codec = arrays.schema.codec();
+        match &array.member {
+            None => drop(self.read_records(arrays, array, NpyFile::open(&array.path, codec)?)?),
+            Some(name) => {
+                let mut npz = npz::open(&array.path)?;
+                let npy = npz::array(&mut npz, &array.path, name, codec)?;
+                npz::finish(self.read_records(arrays, array, npy)?, &array.path)?;
+            }
+        }
+        if array.is_unchanged()? { Ok(()) } else { Err(has_changed(&array.path)) }
+    }
+
+    /// Reads an array's records; returns what it was read from.
+    fn read_records<R: Read>(&self, arrays: &Arrays, array: &Array, npy: NpyFile<R>) -> Result<R> {
         let schema = &arrays.schema;
-        let npy = NpyFile::open(&array.path, schema.codec())?;
         if (npy.records(), npy.schema()) != (array.len, &arrays.item) {
             return Err(has_changed(&array.path));
         }
@@ -153,7 +226,7 @@ impl Feed<'_> {
                 .map_err(|e| Error::io(format!("can't read {}", array.path.display()), e))?;
             self.send(Records::Equal { bytes, len }, marks)?;
         }
-        if array.is_unchanged()? { Ok(()) } else { Err(has_changed(&array.path)) }
+        Ok(records.into_inner())
     }
 }
 
@@ -202,7 +275,7 @@ fn read_file(files: &Files, i: usize, stacked: Option<&Schema>, slot: &mut [u8])
     if (meta.len(), modified_ns(&meta)) != as_seen { Err(has_changed(&path)) } else { Ok(()) }
 }
 
-fn has_changed(path: &Path) -> Error {
+pub(super) fn has_changed(path: &Path) -> Error {
     let text = format!("{} has changed since it was looked at", path.display());
     Error::new(ErrorKind::Io, text).with_help("import again when nothing writes there")
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::hash::Hasher;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,15 +14,38 @@ use zrfs::format::MAX_RECORDS;
 use zrfs::store::{FolderId, NewNames};
 use zrfs::{Error, ErrorKind, Result, Version};
 
+use super::archive::Source;
 use super::order::{Place, python_order};
 
+/// What is known of a file beside its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traits {
+    /// Bytes.
+    pub(super) size: u64,
+    /// Nanoseconds since 1970.
+    pub(super) modified_ns: i64,
+    pub(super) executable: bool,
+}
+
+/// Where files come from.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// A folder that was given.
+    Folder,
+    /// A folder that listed paths start from.
+    Listed,
+    /// An archive that was looked through. Its last files have the bytes of these, counted from its first.
+    Archive(Source, Vec<u32>),
+    /// An archive that can be read only once: its files are not known yet.
+    Stream(Source),
+}
+
 /// Where files lie: those from `first` on, up to the next root, have their paths below it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Root {
     first: u32,
     path: PathBuf,
-    /// Whether it is a folder that was given, not one that listed paths start from.
-    walked: bool,
+    origin: Origin,
 }
 
 /// Files that were added together.
@@ -35,7 +59,7 @@ struct Run {
 }
 
 /// Files in the order of their records, with the folders and links around them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Files {
     names: NewNames,
     /// Sizes in bytes, as they were looked at.
@@ -64,9 +88,21 @@ impl Files {
 
     /// The files that are added from here on lie below `path`. `walked` says whether that is a folder that was given.
     pub(super) fn start_at(&mut self, path: &Path, walked: bool) -> Result<()> {
+        self.start(path, if walked { Origin::Folder } else { Origin::Listed })
+    }
+
+    /// The files that are added from here on come from `origin`; `path` is what messages call it.
+    pub(super) fn start(&mut self, path: &Path, origin: Origin) -> Result<()> {
         let first = u32::try_from(self.len()).map_err(|_| too_many())?;
-        self.roots.push(Root { first, path: path.to_path_buf(), walked });
+        self.roots.push(Root { first, path: path.to_path_buf(), origin });
         Ok(())
+    }
+
+    /// Says what the last origin has turned out to be.
+    pub(super) fn set_origin(&mut self, origin: Origin) {
+        if let Some(root) = self.roots.last_mut() {
+            root.origin = origin;
+        }
     }
 
     /// The folder `name` in `parent`, which was modified then.
@@ -76,6 +112,11 @@ impl Files {
         Ok(folder)
     }
 
+    /// The folder at `path`, added with those that lead there.
+    pub(super) fn folder_at(&mut self, path: &[u8]) -> Result<FolderId> {
+        self.names.folder_at(path)
+    }
+
     /// Says when a folder was modified.
     pub(super) fn set_modified(&mut self, folder: FolderId, modified_ns: i64) {
         self.names.set_modified(folder, modified_ns);
@@ -83,15 +124,22 @@ impl Files {
 
     /// Adds a file. What is added together ends with [`Files::end_run`].
     pub(super) fn add(&mut self, folder: FolderId, name: &[u8], meta: &Metadata) -> Result<()> {
+        let executable = meta.mode() & 0o111 != 0;
+        self.add_as(folder, name, Traits { size: meta.len(), modified_ns: modified_ns(meta), executable })
+    }
+
+    /// Adds a file that is not one of the disk; else as [`Files::add`].
+    pub(super) fn add_as(&mut self, folder: FolderId, name: &[u8], traits: Traits) -> Result<()> {
         if self.len() >= MAX_RECORDS as usize {
             return Err(too_many());
         }
-        self.names.record(folder, name, modified_ns(meta), meta.mode() & 0o111 != 0)?;
+        self.names.record(folder, name, traits.modified_ns, traits.executable)?;
         let most = u64::from(*Version::V2.record_bytes().end());
-        let size = match u32::try_from(meta.len()) {
+        let size = match u32::try_from(traits.size) {
             Ok(size) if u64::from(size) <= most => size,
             _ => {
-                self.too_large.push((self.path(self.len() - 1), meta.len()));
+                // Its size is not among the others yet.
+                self.too_large.push((self.path(self.len()), traits.size));
                 0
             }
         };
@@ -116,7 +164,7 @@ impl Files {
         self.linked_classes.push(name.to_vec());
     }
 
-    /// Says that the files from `first` on belong together: those of `folder`, to be sorted by name, or a list.
+    /// Says that the files from `first` on belong together: those of `folder`, to be sorted by name, a list, or an archive.
     pub(super) fn end_run(&mut self, folder: FolderId, first: usize, by_name: bool) {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         if self.len() > first {
@@ -193,6 +241,30 @@ impl Files {
         self.sizes.get(i).copied().unwrap_or_default()
     }
 
+    /// What is known of the `i`-th file beside its name.
+    pub(super) fn traits(&self, i: usize) -> Traits {
+        let (modified_ns, executable) = (self.names.modified_ns(i), self.names.executable(i));
+        Traits { size: u64::from(self.size(i)), modified_ns, executable }
+    }
+
+    /// The files by where they come from, in order.
+    pub(super) fn origins(&self) -> impl Iterator<Item = (Range<usize>, &Origin)> {
+        let ends = self.roots.iter().skip(1).map(|root| root.first as usize).chain([self.len()]);
+        self.roots.iter().zip(ends).map(|(root, end)| (root.first as usize..end, &root.origin))
+    }
+
+    /// Whether all files are known.
+    pub(super) fn are_known(&self) -> bool {
+        !self.roots.iter().any(|root| matches!(root.origin, Origin::Stream(_)))
+    }
+
+    /// The names, with the record that is at `order[i]` at place i.
+    pub(super) fn into_names(self, order: &[u32]) -> NewNames {
+        let mut names = self.names;
+        names.reorder(order);
+        names
+    }
+
     /// Files that no record holds, with their sizes.
     pub(super) fn too_large(&self) -> &[(PathBuf, u64)] {
         &self.too_large
@@ -207,7 +279,7 @@ impl Files {
 
     /// The folders that were given.
     pub(super) fn folders(&self) -> impl Iterator<Item = &Path> {
-        self.roots.iter().filter(|root| root.walked).map(|root| root.path.as_path())
+        self.roots.iter().filter(|root| matches!(root.origin, Origin::Folder)).map(|root| root.path.as_path())
     }
 
     /// A number that another run of the same command gives the same file, and hardly any other one.

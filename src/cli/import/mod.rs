@@ -1,9 +1,10 @@
-//! `import`: folders, lists of files and arrays into a store.
+//! `import`: folders, lists of files, archives and arrays into a store.
 //!
 //! First everything is looked at and checked against the store (see `plan`); then one thread reads ahead while this
 //! one appends (see `feed`), all within one append that becomes visible at its end. A new store grows in
 //! STORE.partial and is renamed when it is durable; whatever stops the command leaves no STORE, or the old one.
 
+mod archive;
 mod arrays;
 mod feed;
 mod files;
@@ -12,6 +13,7 @@ mod hints;
 mod labels;
 mod links;
 mod listed;
+mod npz;
 mod order;
 mod plan;
 mod stack;
@@ -27,7 +29,8 @@ use zrfs::{Appender, Codec, Error, ErrorKind, Result, Store, Version};
 use super::output::Output;
 use super::signals::Stop;
 use super::{CodecName, Failure, ImportArgs, Links, Outcome, partial, progress};
-use feed::{Feed, Records};
+use archive::Choice;
+use feed::{Feed, How, Records};
 use folder::Only;
 use labels::Labels;
 use plan::{Look, Plan};
@@ -47,7 +50,6 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     let only = Only::new(&args.only).map_err(Failure::Usage)?;
     let stop = Stop::on_signals()?;
     let labels = args.labels.as_deref();
-    let import = Import { path, labels, codec, v1: args.v1, large: args.large, stop };
     if args.large && !args.append {
         return Err(Failure::Usage(
             "--large goes with --append; a new store becomes what it needs to be".into(),
@@ -64,7 +66,8 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
         rows: args.rows,
         codec,
     };
-    let (plan, notes) = Plan::make(sources, &look)?;
+    let import = Import { path, labels, codec, choice: look.choice(), v1: args.v1, large: args.large, stop };
+    let (plan, notes) = Plan::make(sources, &look, &import.stop)?;
     if labels.is_some() && matches!(plan, Plan::Arrays(_)) {
         return Err(Failure::Usage("--labels goes with files: an array's records have no class".into()));
     }
@@ -72,11 +75,17 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     done.tell(path, labels, &notes)
 }
 
+/// What to do about records that version 1 does not hold.
+const WITHOUT_V1: &str = "without --v1 the store becomes version 2";
+const LEAVE_OUT_V1: &str = "leave out --v1";
+const LARGE: &str = "--large changes the store to version 2";
+
 /// What is to be done, beside the sources.
 struct Import<'a> {
     path: &'a Path,
     labels: Option<&'a Path>,
     codec: Codec,
+    choice: Choice<'a>,
     v1: bool,
     large: bool,
     stop: Stop,
@@ -90,14 +99,18 @@ pub(super) struct Done {
     stored: u64,
     became_v2: bool,
     classes: Option<usize>,
+    /// What was learned while the sources were read.
+    notes: Vec<String>,
 }
 
 /// Packs `source` into the new store `path` with the defaults, for the demo.
 pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::result::Result<Done, Failure> {
     let codec = Codec::default();
-    let import = Import { path, labels: None, codec, v1: false, large: false, stop };
-    let look = Look { only: None, links: Links::Follow, null: false, stack: false, rows: None, codec };
-    let (plan, _) = Plan::make(&[source], &look)?;
+    let links = Links::Follow;
+    let look = Look { only: None, links, null: false, stack: false, rows: None, codec };
+    let choice = look.choice();
+    let import = Import { path, labels: None, codec, choice, v1: false, large: false, stop };
+    let (plan, _) = Plan::make(&[source], &look, &import.stop)?;
     import.create(&plan)
 }
 
@@ -115,7 +128,7 @@ impl Import<'_> {
         plan.check_fits(0)?;
         let version = plan.version_for(Version::V1);
         if self.v1 && version > Version::V1 {
-            plan.tell_oversized("without --v1 the store becomes version 2");
+            plan.tell_oversized(WITHOUT_V1);
             return Err(Failure::Told);
         }
         // Made here or refused: what another import has made is not ours to fill, nor to remove.
@@ -135,7 +148,7 @@ impl Import<'_> {
             if let Some(schema) = plan.schema() {
                 schema.write(&store)?;
             }
-            let done = self.pour(&store, plan, labels.as_ref())?;
+            let done = self.pour(&store, plan, self.v1.then_some(WITHOUT_V1), labels.as_ref())?;
             store.sync()?;
             Ok(done)
         };
@@ -166,49 +179,56 @@ impl Import<'_> {
         let needed = plan.version_for(store.version());
         let beyond_v1 = plan.version_for(Version::V1) > Version::V1;
         if (needed > store.version() && !self.large) || (self.v1 && beyond_v1) {
-            plan.tell_oversized(if self.v1 {
-                "leave out --v1"
-            } else {
-                "--large changes the store to version 2"
-            });
+            plan.tell_oversized(if self.v1 { LEAVE_OUT_V1 } else { LARGE });
             return Err(Failure::Told);
         }
+        let large = (store.version() == Version::V1 && !self.large).then_some(LARGE);
+        let v1_only = if self.v1 { Some(LEAVE_OUT_V1) } else { large };
         let labels = self.labels.map(|path| Labels::open(path, store.len())).transpose()?;
-        let done = self.pour(&store, plan, labels.as_ref())?;
+        let done = self.pour(&store, plan, v1_only, labels.as_ref())?;
         store.sync()?;
         Ok(done)
     }
 
-    /// Appends everything that the plan names, and makes its labels durable.
+    /// Appends everything that the plan names, and makes its labels durable. Where version 1 is to hold all of it, `v1_only`
+    /// says what to do about what it does not hold.
     fn pour(
         &self,
         store: &Store,
         plan: &Plan,
+        v1_only: Option<&'static str>,
         labels: Option<&Labels<'_>>,
     ) -> std::result::Result<Done, Failure> {
         let before = store.stats()?;
-        let number = |labels: &Labels<'_>, names| labels.number(names, plan.linked_classes());
         let mut numbered = None;
         if let Some(names) = plan.names() {
             store.check_names(names)?;
-            numbered = labels.map(|labels| number(labels, names)).transpose()?;
+            if plan.is_known() {
+                let number = |labels: &Labels<'_>| labels.number(names, plan.linked_classes());
+                numbered = labels.map(number).transpose()?;
+            }
         }
         let mut appender = store.appender()?;
         appender.set_version(plan.version_for(store.version()));
-        let bar = progress::bytes("importing", plan.bytes());
-        let first = appender.len();
-        let poured = Feed::over(plan, &self.stop, |batch| {
-            put(&mut appender, &batch.records, self.codec)?;
+        let bar = progress::bytes("importing", plan.is_known().then(|| plan.bytes()));
+        let (first, mut bytes) = (appender.len(), 0);
+        let how = How { choice: self.choice, v1_only, stop: &self.stop };
+        let poured = Feed::over(plan, &how, |batch| {
+            // What was known has been seen to; what was not is refused by the feed where it must not be.
+            appender.set_version(batch.records.version());
+            put(&mut appender, first, &batch.records, self.codec)?;
+            bytes += batch.records.bytes();
             bar.inc(batch.records.bytes());
             Ok(())
         });
         bar.finish_and_clear();
-        let read = poured?;
-        if let Some(names) = read.as_ref().or(plan.names()) {
+        let learned = poured?;
+        if let Some(names) = learned.names.as_ref().or(plan.names()) {
             appender.set_names(names)?;
         }
-        if let (Some(labels), Some(names)) = (labels, &read) {
-            numbered = Some(number(labels, names)?);
+        if let (Some(labels), Some(names)) = (labels, &learned.names) {
+            let linked = [plan.linked_classes(), &learned.linked_classes].concat();
+            numbered = Some(labels.number(names, &linked)?);
         }
         if let (Some(labels), Some(numbered)) = (labels, &numbered) {
             labels.write(numbered)?;
@@ -217,20 +237,33 @@ impl Import<'_> {
         appender.commit()?;
         Ok(Done {
             records: total - first,
-            bytes: plan.bytes(),
+            bytes,
             total,
             stored: store.stats()?.live_bytes.saturating_sub(before.live_bytes),
             became_v2: store.version() == Version::V2
                 && (before.version == Version::V1 || before.records == 0),
             classes: numbered.map(|numbered| numbered.classes.len()),
+            notes: learned.notes,
         })
     }
 }
 
-fn put(appender: &mut Appender<'_>, records: &Records, codec: Codec) -> Result<()> {
+/// Appends a batch of an import whose first record is `first`.
+fn put(appender: &mut Appender<'_>, first: u64, records: &Records, codec: Codec) -> Result<()> {
     match records {
         Records::Equal { bytes, len } => appender.append(bytes, *len, codec),
         Records::Ragged { bytes, offsets, lens } => appender.append_ragged(bytes, offsets, lens, codec),
+        Records::Copies { of, .. } => {
+            let (mut bytes, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
+            for &of in of {
+                let copy = appender.read(first + of)?;
+                offsets.push(bytes.len() as u64);
+                // No record is longer than 1 GiB.
+                lens.push(u32::try_from(copy.len()).unwrap_or(u32::MAX));
+                if bytes.is_empty() { bytes = copy } else { bytes.extend_from_slice(&copy) }
+            }
+            appender.append_ragged(&bytes, &offsets, &lens, codec)
+        }
     }
 }
 
@@ -254,7 +287,7 @@ impl Done {
         if self.became_v2 {
             out.line("The store has format version 2, since a record is empty or over 1 MiB: loaderx 0.5.0 refuses it.")?;
         }
-        for note in notes {
+        for note in notes.iter().chain(&self.notes) {
             out.line(note)?;
         }
         out.finish()

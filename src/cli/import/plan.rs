@@ -7,10 +7,12 @@ use zrfs::format::MAX_RECORDS;
 use zrfs::store::NewNames;
 use zrfs::{Codec, Error, ErrorKind, Version};
 
+use super::archive::{self, Choice};
 use super::arrays::Arrays;
 use super::files::Files;
 use super::folder::{Only, walk};
-use super::{hints, listed, stack};
+use super::{hints, listed, npz, stack};
+use crate::cli::signals::Stop;
 use crate::cli::{Failure, Links, one_line};
 
 /// How many names a message lists before it says how many more there are.
@@ -39,42 +41,75 @@ pub(super) enum Plan {
 enum Source<'a> {
     Folder(&'a Path),
     List(&'a Path),
+    Archive(archive::Source),
+}
+
+impl Source<'_> {
+    fn place(&self) -> String {
+        match self {
+            Source::Folder(path) | Source::List(path) => path.display().to_string(),
+            Source::Archive(archive) => archive.place(),
+        }
+    }
+
+    fn is_standard_input(&self) -> bool {
+        match self {
+            Source::Folder(_) => false,
+            Source::List(path) => path.as_os_str() == "-",
+            Source::Archive(archive) => *archive == archive::Source::StandardInput,
+        }
+    }
 }
 
 impl Plan {
     /// Looks at the sources; returns with the plan what the user may want to know of them.
-    pub(super) fn make(sources: &[PathBuf], look: &Look<'_>) -> Result<(Plan, Vec<String>), Failure> {
+    pub(super) fn make(
+        sources: &[PathBuf],
+        look: &Look<'_>,
+        stop: &Stop,
+    ) -> Result<(Plan, Vec<String>), Failure> {
         let mut of_files = Vec::new();
         let mut arrays = Vec::new();
         for source in sources {
             if let Some(list) = listed::list_of(source) {
                 of_files.push(Source::List(list));
+            } else if let Some((path, member)) = npz::named(source) {
+                let Some(member) = member else { return Err(npz::pick_one(&path, look.codec).into()) };
+                arrays.push((path, Some(member)));
+            } else if source.as_os_str() == "-" {
+                of_files.push(Source::Archive(archive::Source::StandardInput));
             } else if look_at(source)?.is_dir() {
                 of_files.push(Source::Folder(source));
+            } else if let Some(archive) = archive::Source::of(source) {
+                of_files.push(Source::Archive(archive));
             } else if source.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("npy")) {
-                arrays.push(source.clone());
+                arrays.push((source.clone(), None));
             } else {
-                let text = format!("{} is neither a folder nor a .npy file", source.display());
+                let text =
+                    format!("{} is no folder, .tar, .tar.gz, .tgz, .npy or .npz file", source.display());
                 return Err(Error::new(ErrorKind::Unsupported, text).into());
             }
         }
         look.check_options(&of_files, !arrays.is_empty())?;
         match (of_files.is_empty(), arrays.is_empty()) {
-            (false, true) => Plan::files(&of_files, look),
+            (false, true) => Plan::files(&of_files, look, stop),
             (true, false) => {
                 let arrays = Arrays::look_at(arrays, look.rows, look.codec)?;
                 let notes = arrays.notes();
                 Ok((Plan::Arrays(arrays), notes))
             }
-            _ => Err(Failure::Usage("folders and arrays don't go into one store".into())),
+            _ => Err(Failure::Usage("files and arrays don't go into one store".into())),
         }
     }
 
-    fn files(sources: &[Source<'_>], look: &Look<'_>) -> Result<(Plan, Vec<String>), Failure> {
+    fn files(sources: &[Source<'_>], look: &Look<'_>, stop: &Stop) -> Result<(Plan, Vec<String>), Failure> {
         let (mut files, mut notes) = (Files::new(), Vec::new());
         for source in sources {
             let first = files.len();
-            match *source {
+            match source {
+                Source::Archive(archive) => {
+                    archive::look_at(archive, look.choice(), &mut files, &mut notes, stop)?;
+                }
                 Source::List(list) => listed::read(list, look.null, look.only, &mut files)?,
                 Source::Folder(root) => {
                     let walked = walk(root, look.only, look.links, &mut files)?;
@@ -83,11 +118,8 @@ impl Plan {
             }
         }
         files.settle();
-        if files.len() == 0 {
-            let name = |source: &Source<'_>| match source {
-                Source::Folder(path) | Source::List(path) => path.display().to_string(),
-            };
-            let names: Vec<_> = sources.iter().map(name).collect();
+        if files.len() == 0 && files.are_known() {
+            let names: Vec<_> = sources.iter().map(Source::place).collect();
             let what = if look.only.is_some() { "no file that --only picks" } else { "no file" };
             let text = format!("there is {what} in {}", names.join(", "));
             return Err(Error::new(ErrorKind::NotFound, text).into());
@@ -110,7 +142,15 @@ impl Plan {
         }
     }
 
-    /// The names that the records get, where they are known before they are read.
+    /// Whether all records are known before they are read.
+    pub(super) fn is_known(&self) -> bool {
+        match self {
+            Plan::Files(files, _) => files.are_known(),
+            Plan::Arrays(_) => true,
+        }
+    }
+
+    /// The names that the records get, as far as they are known before they are read.
     pub(super) fn names(&self) -> Option<&NewNames> {
         match self {
             Plan::Files(files, _) => Some(files.names()),
@@ -126,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// Number of records.
+    /// Number of records, as far as they are known.
     pub(super) fn records(&self) -> u64 {
         match self {
             Plan::Files(files, _) => files.len() as u64,
@@ -134,7 +174,7 @@ impl Plan {
         }
     }
 
-    /// Bytes of all records.
+    /// Bytes of all records, as far as they are known.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Plan::Files(files, None) => files.bytes(),
@@ -202,12 +242,21 @@ impl Plan {
 }
 
 impl Look<'_> {
+    /// What is taken of archives.
+    pub(super) fn choice(&self) -> Choice<'_> {
+        Choice { only: self.only, keep_links: matches!(self.links, Links::Keep) }
+    }
+
     /// Refuses options that say nothing of these sources.
     fn check_options(&self, of_files: &[Source<'_>], arrays: bool) -> Result<(), Failure> {
         let wrong = if arrays && self.only.is_some() {
-            "--only picks files of a folder; an array is taken whole"
+            "--only picks files; an array is taken whole"
         } else if arrays && self.stack {
             "--stack is for a folder of .npy files; an array's records are those of its first axis"
+        } else if self.stack && of_files.iter().any(|source| matches!(source, Source::Archive(_))) {
+            "--stack is for .npy files on disk; unpack the archive first"
+        } else if of_files.iter().filter(|source| source.is_standard_input()).count() > 1 {
+            "standard input can be one source only"
         } else if !of_files.is_empty() && self.rows.is_some() {
             "--rows cuts 1-D arrays; files are records as they are"
         } else if self.null && !of_files.iter().any(|source| matches!(source, Source::List(_))) {

@@ -14,12 +14,13 @@ const DEFAULTS: Look<'static> =
     Look { only: None, links: Links::Follow, null: false, stack: false, rows: None, codec: Codec::Raw };
 
 fn import<'a>(path: &'a Path, labels: Option<&'a Path>) -> Import<'a> {
-    Import { path, labels, codec: Codec::Raw, v1: false, large: false, stop: Stop::default() }
+    let choice = Choice::default();
+    Import { path, labels, codec: Codec::Raw, choice, v1: false, large: false, stop: Stop::default() }
 }
 
 fn plan(sources: &[&Path], look: &Look<'_>) -> Plan {
     let sources: Vec<_> = sources.iter().map(|path| path.to_path_buf()).collect();
-    Plan::make(&sources, look).ok().unwrap().0
+    Plan::make(&sources, look, &Stop::default()).ok().unwrap().0
 }
 
 fn text(failure: Failure) -> String {
@@ -179,7 +180,8 @@ fn marks_depend_on_path_size_and_time_alone() {
         }
         let mut marks = Vec::new();
         let plan = plan(&[root.path()], &DEFAULTS);
-        Feed::over(&plan, &Stop::default(), |batch| {
+        let how = How { choice: Choice::default(), v1_only: None, stop: &Stop::default() };
+        Feed::over(&plan, &how, |batch| {
             marks.extend_from_slice(&batch.marks);
             Ok(())
         })

@@ -22,7 +22,7 @@ pub(super) struct Text {
     len: u16,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Folder {
     pub(super) parent: FolderId,
     pub(super) name: Text,
@@ -37,7 +37,7 @@ pub(super) struct Record {
     pub(super) modified_ns: i64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) folder: FolderId,
     pub(super) name: Text,
@@ -63,7 +63,7 @@ pub(super) struct Link {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NewNames {
     pub(super) folders: Vec<Folder>,
     pub(super) records: Vec<Record>,
@@ -174,6 +174,11 @@ impl NewNames {
     /// When the `i`-th record was modified.
     pub fn modified_ns(&self, i: usize) -> i64 {
         self.records.get(i).map_or(0, |record| record.modified_ns)
+    }
+
+    /// Whether the file of the `i`-th record can be executed.
+    pub fn executable(&self, i: usize) -> bool {
+        self.records.get(i).is_some_and(|record| record.executable)
     }
 
     /// Path of a folder; that of the root is empty.
