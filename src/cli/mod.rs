@@ -56,11 +56,12 @@ enum Command {
     Demo(DemoArgs),
 }
 
-/// Pack folders, lists of files or .npy arrays into a store
+/// Pack folders, lists of files, archives or arrays into a store
 ///
 /// A folder: each file is one record, in the order of torchvision's ImageFolder, and keeps its path. @LIST: the files whose
-/// paths are in LIST, one a line, in that order; @- reads them from standard input. A .npy file: one record for each index
-/// of the first axis. Work goes on in STORE.partial, which becomes STORE when it is complete.
+/// paths are in LIST, one a line, in that order; @- reads them from standard input. A .tar, .tar.gz or .tgz archive, or -
+/// for one on standard input: its files in its order; behind them those that hard links name, and links that are followed.
+/// A .npy file, or the array x of a .npz file as a.npz:x: one record for each index of the first axis. Work goes on in STORE.partial, which becomes STORE when it is complete.
 #[derive(Args)]
 #[command(
     override_usage = "zrfs import [OPTIONS] <SOURCE>... <STORE>",
@@ -69,13 +70,18 @@ enum Command {
   zrfs import photos/ photos.zr --only '*.jpg' --only '*.png'
   zrfs import photos/ photos.zr --labels labels.zr --links keep
   zrfs import @picked.txt picked.zr
+  zrfs import photos.tar.gz photos.zr
+  ssh host tar -c photos | zrfs import - photos.zr
+  zrfs import shard-0.tar shard-1.tar images.zr --only '*.jpg'
   zrfs import features.npy features.zr --codec raw
+  zrfs import arrays.npz:features features.zr
   zrfs import tokens.npy tokens.zr --rows 1024
   zrfs import samples/ samples.zr --stack
   zrfs import more-photos/ photos.zr --append"
 )]
 struct ImportArgs {
-    /// Folders, lists (@LIST) or .npy files, then the store; a folder whose name begins with @ is ./@NAME
+    /// Folders, lists (@LIST), archives (.tar, .tar.gz, -) or arrays (.npy, .npz:NAME), then the store; a folder whose name
+    /// begins with @ is ./@NAME
     #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "STORE"])]
     paths: Vec<PathBuf>,
     /// Append to a store that is there; it keeps its old length until all is written
@@ -128,7 +134,7 @@ enum CodecName {
 enum Links {
     /// Take the file or folder behind them
     Follow,
-    /// Keep those that stay inside the folder as links, follow the others
+    /// Keep those that stay inside the folder or archive as links, follow the others; an archive with others is refused
     Keep,
 }
 

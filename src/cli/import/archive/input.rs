@@ -137,14 +137,23 @@ impl Input {
     /// The error for what does not begin as an archive does.
     pub(super) fn no_archive(&self, begins: &[u8]) -> Error {
         let text = format!("{} is no tar archive", self.place);
-        let unpacks = match begins {
-            [0xfd, b'7', b'z', b'X', b'Z', ..] => "xz -dc",
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd -dc",
-            [b'B', b'Z', b'h', ..] => "bzip2 -dc",
-            _ => return Error::new(ErrorKind::Unsupported, text),
-        };
-        let help = format!("unpack it on the way: {unpacks} ARCHIVE | zrfs import - STORE");
-        Error::new(ErrorKind::Unsupported, text).with_help(help)
+        let error = Error::new(ErrorKind::Unsupported, text);
+        match unpacks(begins) {
+            None => error,
+            Some(program) => {
+                error.with_help(format!("unpack it on the way: {program} ARCHIVE | zrfs import - STORE"))
+            }
+        }
+    }
+}
+
+/// The program that unpacks what begins like this, where that is known.
+pub(super) fn unpacks(begins: &[u8]) -> Option<&'static str> {
+    match begins {
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => Some("xz -dc"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd -dc"),
+        [b'B', b'Z', b'h', ..] => Some("bzip2 -dc"),
+        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 use zrfs::{Error, ErrorKind, Result};
 
-use super::input::Input;
+use super::input::{Input, unpacks};
 use super::pax::{Extended, Stretch};
 use super::shown;
 
@@ -160,7 +160,7 @@ impl Members {
         let mut filled = 0;
         while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.from.read(rest) {
-                Ok(0) => return Err(self.ended(filled)),
+                Ok(0) => return Err(self.ended(header.as_bytes().get(..filled).unwrap_or_default())),
                 Ok(n) => filled += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(self.failed(e)),
@@ -388,13 +388,16 @@ impl Members {
 
     /// The error for an archive without an end. One that was cut between two members, because its writer was killed, looks
     /// whole but for that.
-    fn ended(&self, in_header: usize) -> Error {
+    fn ended(&self, in_header: &[u8]) -> Error {
         let place = self.from.place();
-        if self.at == 0 && in_header == 0 {
+        if self.at == 0 && in_header.is_empty() {
             return Error::new(
                 ErrorKind::Damaged,
                 format!("{place} is empty: not even an archive of nothing"),
             );
+        }
+        if self.at == 0 && unpacks(in_header).is_some() {
+            return self.from.no_archive(in_header);
         }
         let text = format!(
             "{place} is cut short: it ends at byte {} without the zeros that end an archive",
@@ -426,7 +429,7 @@ fn padding_of(size: u64) -> u64 {
 }
 
 /// The sums of a header's bytes that its checksum may be: some programs took the bytes for signed ones.
-fn checksums(block: &[u8; BLOCK as usize]) -> [i64; 2] {
+fn checksums(block: &[u8; 512]) -> [i64; 2] {
     let bytes = || {
         // The checksum itself counts as blanks.
         block.iter().enumerate().map(|(i, &byte)| if (148..156).contains(&i) { b' ' } else { byte })
