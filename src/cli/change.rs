@@ -64,7 +64,7 @@ pub(super) fn compact(path: &Path, accept: bool) -> Outcome {
     if accept {
         store.accept()?;
     }
-    let bar = progress::bytes("compacting", Some(0));
+    let bar = progress::bytes("compacting", 0);
     let done = store.compact(|progress| {
         bar.set_length(progress.total);
         bar.set_position(progress.done);

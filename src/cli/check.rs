@@ -13,7 +13,7 @@ use super::{Outcome, progress};
 
 /// `zrfs verify`
 pub(super) fn verify(path: &Path, json: bool) -> Outcome {
-    let bar = progress::bytes("verifying", Some(0));
+    let bar = progress::bytes("verifying", 0);
     let found = Store::verify(path, |Progress { done, total, .. }| {
         bar.set_length(total);
         bar.set_position(done);
@@ -94,7 +94,7 @@ fn to_json(found: &Verification) -> serde_json::Value {
 pub(super) fn repair(path: &Path) -> Outcome {
     // A signal waits until the store is good.
     let _stop = Stop::on_signals()?;
-    let bar = progress::bytes("verifying", Some(0));
+    let bar = progress::bytes("verifying", 0);
     let done = Store::repair(path, |Progress { done, total, .. }| {
         bar.set_length(total);
         bar.set_position(done);

@@ -210,7 +210,11 @@ impl Import<'_> {
         }
         let mut appender = store.appender()?;
         appender.set_version(plan.version_for(store.version()));
-        let bar = progress::bytes("importing", plan.is_known().then(|| plan.bytes()));
+        let bar = if plan.is_known() {
+            progress::bytes("importing", plan.bytes())
+        } else {
+            progress::stream("importing")
+        };
         let (first, mut bytes) = (appender.len(), 0);
         let how = How { choice: self.choice, v1_only, stop: &self.stop };
         let poured = Feed::over(plan, &how, |batch| {
