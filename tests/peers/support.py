@@ -6,6 +6,7 @@ The tests know zrfs only from outside: its commands, its mount, and the bytes of
 import atexit
 import contextlib
 import ctypes
+import itertools
 import os
 import pathlib
 import random
@@ -295,9 +296,14 @@ def make_tree(root, files):
             f.write(content)
 
 
+_calls = itertools.count()
+
+
 def make_folder(root, contents):
-    """Write each of `contents` as a file, named so that record i is contents[i]."""
-    make_tree(root, {f"{i:06}.bin": content for i, content in enumerate(contents)})
+    """Write each of `contents` as a file, named so that record i is contents[i]; no two calls give the same names, which a
+    store would refuse."""
+    call = next(_calls)
+    make_tree(root, {f"{call:06}-{i:06}.bin": content for i, content in enumerate(contents)})
 
 
 def import_folder(where, name, contents, *options):
