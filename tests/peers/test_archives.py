@@ -182,6 +182,17 @@ class RoundTrip(Archives):
                 self.assertEqual(found, [(name, name) for name in NAMES])
                 run("rm", "-rf", self.store, check=0)
 
+    def test_folders_that_are_no_members_have_the_time_of_the_newest_file_below(self):
+        write_tar(self.tar, [member("a/b/c/x", mtime=5), member("a/y", mtime=7), member("z", mtime=3), member("t/u/v", mtime=9),
+                             member("t", kind=tarfile.DIRTYPE, mtime=2)])
+        for source, more in ((self.tar, {}), ("-", {"input": self.tar.read_bytes()})):
+            out = self.dir / "out"
+            zrfs("import", source, self.store, **more)
+            zrfs("export", self.store, out)
+            times = {path: when // 10**9 for path, (kind, when) in tree_of(out).items() if kind == "folder"}
+            self.assertEqual(times, {b".": 9, b"a": 7, b"a/b": 5, b"a/b/c": 5, b"t": 2, b"t/u": 9})
+            run("rm", "-rf", self.store, out, check=0)
+
     def test_folders_and_archives_come_one_after_another(self):
         make_tree(self.dir / "first", {"f/1": b"1", "f/2": b"2"})
         make_tree(self.dir / "last", {"l/6": b"6"})

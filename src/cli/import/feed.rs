@@ -29,7 +29,7 @@ pub(super) const BATCH_FILES: usize = 1 << 14;
 const BATCH_ROWS: u64 = 1 << 20;
 
 /// What an interruption leaves.
-const NOTHING: &str = "nothing was imported";
+pub(super) const NOTHING: &str = "nothing was imported";
 
 /// Records that were read together.
 pub(super) struct Batch {
@@ -79,12 +79,12 @@ pub(super) struct How<'a> {
     pub(super) stop: &'a Stop,
 }
 
-/// What was learned while records were read, of sources that can be read only once.
+/// What was learned while records were read, where a source can be read only once.
 #[derive(Default)]
 pub(super) struct Learned {
-    /// The names of all records, where not all were known before.
+    /// The names of all records.
     pub(super) names: Option<NewNames>,
-    /// Links at the top that stay links and lead to folders, beside those that were known before.
+    /// All links at the top that stay links and lead to folders.
     pub(super) linked_classes: Vec<Vec<u8>>,
     /// What the user may want to know.
     pub(super) notes: Vec<String>,

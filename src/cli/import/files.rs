@@ -253,6 +253,11 @@ impl Files {
         self.roots.iter().zip(ends).map(|(root, end)| (root.first as usize..end, &root.origin))
     }
 
+    /// Whether there is more than one origin so far.
+    pub(super) fn are_begun(&self) -> bool {
+        self.roots.len() > 1
+    }
+
     /// Whether all files are known.
     pub(super) fn are_known(&self) -> bool {
         !self.roots.iter().any(|root| matches!(root.origin, Origin::Stream(_)))

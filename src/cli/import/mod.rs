@@ -231,8 +231,7 @@ impl Import<'_> {
             appender.set_names(names)?;
         }
         if let (Some(labels), Some(names)) = (labels, &learned.names) {
-            let linked = [plan.linked_classes(), &learned.linked_classes].concat();
-            numbered = Some(labels.number(names, &linked)?);
+            numbered = Some(labels.number(names, &learned.linked_classes)?);
         }
         if let (Some(labels), Some(numbered)) = (labels, &numbered) {
             labels.write(numbered)?;

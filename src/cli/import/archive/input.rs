@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zrfs::storage::open_regular;
 use zrfs::{Error, ErrorKind, Result};
 
+use super::super::feed::NOTHING;
 use crate::cli::signals::Stop;
 
 /// Bytes that are read at once.
@@ -124,8 +125,8 @@ impl Input {
     /// An error of reading, `at` bytes behind the archive's begin.
     pub(super) fn failed(&self, e: io::Error, at: u64) -> Error {
         let place = &self.place;
-        if self.stop.is_raised() {
-            return Error::new(ErrorKind::Interrupted, format!("interrupted at byte {at} of {place}"));
+        if let Err(stopped) = self.stop.check(NOTHING) {
+            return stopped;
         }
         if e.raw_os_error().is_some() {
             return Error::io(format!("can't read {place}"), e);

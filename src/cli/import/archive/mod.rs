@@ -11,6 +11,7 @@ mod later;
 mod members;
 mod pax;
 mod samples;
+mod times;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -28,6 +29,7 @@ use input::Input;
 use later::{Later, Leads};
 use members::{Kind, Member, Members};
 use samples::Samples;
+use times::Times;
 
 pub(super) use feed::{Streamed, read_known};
 pub(super) use input::Source;
@@ -78,6 +80,7 @@ pub(super) struct Reading<'a> {
     folder: (Vec<u8>, FolderId),
     later: Later,
     samples: Samples,
+    times: Times,
     /// Links at the top that stay links, with where they lead.
     linked: Vec<(Vec<u8>, Vec<u8>)>,
     kept: u64,
@@ -101,6 +104,7 @@ impl<'a> Reading<'a> {
             folder: (Vec::new(), FolderId::ROOT),
             later: Later::default(),
             samples: Samples::default(),
+            times: Times::beside(files),
             linked: Vec::new(),
             kept: 0,
             special: 0,
@@ -132,8 +136,10 @@ impl<'a> Reading<'a> {
         for link in later.resolved(files, self.first, &self.place)? {
             let (folder, name) = self.split(&link.path, files)?;
             files.add_as(folder, &name, link.traits).map_err(|e| self.refused(&link.path, &e))?;
+            self.times.see(folder, link.traits.modified_ns);
             copies.push(link.of);
         }
+        self.times.settle(files)?;
         files.end_run(FolderId::ROOT, self.first, false);
         self.add_linked_classes(files);
         let mut notes = Vec::new();
@@ -161,6 +167,7 @@ impl<'a> Reading<'a> {
                 path => self.folder_at(path, path, files)?,
             };
             files.set_modified(folder, member.modified_ns);
+            self.times.tell(folder);
             return Ok(false);
         }
         if !self.choice.only.is_none_or(|only| only.picks(Path::new(OsStr::from_bytes(path)))) {
@@ -173,6 +180,7 @@ impl<'a> Reading<'a> {
                 self.samples.add(path, &self.place)?;
                 let (folder, name) = self.split(path, files)?;
                 files.add_as(folder, &name, traits).map_err(|e| self.refused(path, &e))?;
+                self.times.see(folder, traits.modified_ns);
                 return Ok(true);
             }
             Kind::Symbolic(target) if self.choice.keep_links => {
@@ -181,6 +189,7 @@ impl<'a> Reading<'a> {
                 let leads = inside.ok_or_else(|| later::leads_out(&self.place, path, target, true))?;
                 let link = files.add_link(folder, &name, target, member.modified_ns);
                 link.map_err(|e| self.refused(path, &e))?;
+                self.times.see(folder, member.modified_ns);
                 self.kept += 1;
                 if self.kept > u64::from(MAX_RECORDS) {
                     return Err(self.too_many("links"));
