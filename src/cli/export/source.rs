@@ -35,8 +35,9 @@ pub(super) struct Source<'a> {
     chosen: Vec<Range<u64>>,
     /// Whether that is everything, with folders and links.
     whole: bool,
-    /// What a record is that has no name, and the header of each .npy file.
+    /// What a record is that has no name.
     ext: &'static str,
+    /// NumPy's header, in each file of a dense store, as in a mount.
     header: Vec<u8>,
     /// When the store was modified.
     modified_ns: i64,
@@ -156,8 +157,7 @@ impl<'a> Source<'a> {
             }
             None => (NodeId::ROOT, name_of(index, self.ext), self.modified_ns, false),
         };
-        let header: &[u8] = if name.ends_with(b".npy") { &self.header } else { &[] };
-        Ok(Item { folder, name, modified_ns, executable, header })
+        Ok(Item { folder, name, modified_ns, executable, header: &self.header })
     }
 
     /// Refuses to give a record a name that a file beside it has.
