@@ -173,11 +173,13 @@ class Trees(Exporting):
         self.assert_trees_equal(tree_of(self.dir, times=False), before)
 
     def test_an_empty_folder_is_filled(self):
-        self.out.mkdir()
-        os.chmod(self.out, 0o750)
-        self.export(self.out)
-        self.assertEqual(self.out.stat().st_mode & 0o7777, 0o750)
-        self.assert_trees_equal(tree_of(self.out), tree_of(self.tree))
+        for mode in (0o750, 0o2555):
+            self.out.mkdir()
+            os.chmod(self.out, mode)
+            self.export(self.out)
+            self.assertEqual(self.out.stat().st_mode & 0o7777, mode)
+            self.assert_trees_equal(tree_of(self.out), tree_of(self.tree))
+            shutil.rmtree(self.out)
         self.need_root()
         disk = self.dir / "disk"
         disk.mkdir()
@@ -317,6 +319,23 @@ class Arrays(Exporting):
         self.assert_nothing_left("a.npy")
         self.export(self.dir / "b.npy", "0-2 5-7 9")
         self.assertEqual(np.load(self.dir / "b.npy").shape, (7, 4))
+
+    def test_a_stack_of_arrays_comes_out_as_such_files(self):
+        (self.dir / "in" / "class").mkdir(parents=True)
+        arrays = [np.arange(12, dtype=">i2").reshape(3, 4) + i for i in range(5)]
+        for i, array in enumerate(arrays):
+            np.save(self.dir / "in" / "class" / f"{i}.npy", array)
+        zrfs("import", "--stack", self.dir / "in", self.store)
+        self.export(self.out)
+        self.export(self.dir / "all.tar")
+        run("tar", "-xf", self.dir / "all.tar", "-C", self.dir, check=0)
+        for folder in (self.out / "class", self.dir / "class"):
+            self.assertEqual(sorted(os.listdir(folder)), [f"{i}.npy" for i in range(5)])
+            for i, array in enumerate(arrays):
+                found = np.load(folder / f"{i}.npy")
+                self.assertEqual((found.dtype, found.shape, found.tobytes()), (array.dtype, array.shape, array.tobytes()))
+        self.export(self.dir / "all.npy")
+        self.assertTrue(np.array_equal(np.load(self.dir / "all.npy"), np.stack(arrays)))
 
     def test_records_go_by_index_where_they_have_no_names(self):
         array = np.arange(1200, dtype=">f4").reshape(100, 3, 4)

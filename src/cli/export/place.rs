@@ -20,12 +20,12 @@ pub(super) struct Place {
     kept: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Kind {
     File,
     Folder,
-    /// A folder that takes the place of an empty one.
-    Over,
+    /// A folder that takes the place of an empty one of this mode.
+    Over(u32),
 }
 
 impl Place {
@@ -55,7 +55,7 @@ impl Place {
         let partial = partial::beside(&path)?;
         // Made here or refused: what another export has made is not ours to fill, nor to remove.
         std::fs::create_dir(&partial).map_err(|e| partial::not_made(&partial, "an export", e))?;
-        let kind = if old.is_some() { Kind::Over } else { Kind::Folder };
+        let kind = old.as_ref().map_or(Kind::Folder, |old| Kind::Over(old.mode() & 0o7777));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = match rustix::fs::open(&partial, flags, Mode::empty()) {
             Ok(open) => File::from(open),
@@ -76,7 +76,8 @@ impl Place {
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             std::os::unix::fs::fchown(&self.open, Some(old.uid()), Some(old.gid()))?;
         }
-        self.open.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
+        // Nobody sees more of it meanwhile; its owner has to fill it.
+        self.open.set_permissions(Permissions::from_mode(old.mode() & 0o7777 | 0o700))
     }
 
     /// The open file or folder.
@@ -93,11 +94,15 @@ impl Place {
     pub(super) fn keep(mut self, stop: &Stop) -> Result<()> {
         let synced = match self.kind {
             Kind::File => self.open.sync_all(),
-            Kind::Folder | Kind::Over => rustix::fs::syncfs(&self.open).map_err(Into::into),
+            Kind::Folder => rustix::fs::syncfs(&self.open).map_err(Into::into),
+            Kind::Over(mode) => {
+                let set = self.open.set_permissions(Permissions::from_mode(mode));
+                set.and_then(|()| Ok(rustix::fs::syncfs(&self.open)?))
+            }
         };
         synced.map_err(|e| Error::io(format!("can't sync {}", self.name()), e))?;
         stop.check(UNDONE)?;
-        if self.kind == Kind::Over {
+        if let Kind::Over(_) = self.kind {
             // Refused by the system where it is not empty any more.
             rustix::fs::rename(&self.partial, &self.path)
                 .map_err(|e| Error::io(format!("can't replace {}", self.path.display()), e.into()))?;
@@ -115,7 +120,7 @@ impl Drop for Place {
             // What can't be removed is named at the next export.
             let _ = match self.kind {
                 Kind::File => std::fs::remove_file(&self.partial),
-                Kind::Folder | Kind::Over => std::fs::remove_dir_all(&self.partial),
+                Kind::Folder | Kind::Over(_) => std::fs::remove_dir_all(&self.partial),
             };
         }
     }
