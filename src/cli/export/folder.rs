@@ -1,5 +1,5 @@
-//! A folder as destination. Everything in it is made relative to a descriptor of the folder that it lies in, which was opened
-//! without following a link, and is new: no name, and no link that was made before, leads out of it.
+//! A folder as destination. Everything in it is new, and made relative to a descriptor of the folder that it lies in, which
+//! was opened without following a link: no name, and no link that is there already, leads out of it.
 
 use std::collections::HashMap;
 use std::fs::File;
