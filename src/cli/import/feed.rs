@@ -1,7 +1,7 @@
 //! Reads the sources ahead of the append, in batches.
 //!
 //! One thread reads batch after batch, the files of one in parallel, and hands each over through a channel of one
-//! place: so at most three batches are in memory, each of about [`BATCH`] bytes or one larger record.
+//! place: so at most three batches are in memory, and a buffer to be used again, each of about [`BATCH`] bytes or one larger record.
 
 use std::io::Read;
 use std::ops::Range;
@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use zrfs::dataset::{NpyFile, Schema};
 use zrfs::storage::open_regular;
 use zrfs::store::{NewNames, resize};
@@ -27,6 +28,9 @@ pub(super) const BATCH: u64 = 32 << 20;
 pub(super) const BATCH_FILES: usize = 1 << 14;
 /// Records of a batch of an array, where they are small: each has a mark of 8 bytes.
 const BATCH_ROWS: u64 = 1 << 20;
+
+/// Files that are read at the same time by each core: a disk answers many requests as fast as one.
+const READERS_A_CORE: usize = 4;
 
 /// What an interruption leaves.
 pub(super) const NOTHING: &str = "nothing was imported";
@@ -68,6 +72,13 @@ impl Records {
         };
         if all_fit { Version::V1 } else { Version::V2 }
     }
+
+    fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Records::Equal { bytes, .. } | Records::Ragged { bytes, .. } => bytes,
+            Records::Copies { .. } => Vec::new(),
+        }
+    }
 }
 
 /// What the reading side is to know beside the plan.
@@ -95,6 +106,9 @@ pub(super) struct Feed<'a> {
     plan: &'a Plan,
     how: &'a How<'a>,
     to: SyncSender<Result<Batch>>,
+    /// Buffers of batches that were taken.
+    spare: Receiver<Vec<u8>>,
+    readers: ThreadPool,
 }
 
 impl Feed<'_> {
@@ -106,9 +120,14 @@ impl Feed<'_> {
         mut take: impl FnMut(&Batch) -> Result<()>,
     ) -> Result<Learned> {
         let (to, from): (_, Receiver<Result<Batch>>) = sync_channel(1);
+        let (give_back, spare) = sync_channel(1);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let readers = ThreadPoolBuilder::new().num_threads(cores * READERS_A_CORE).build();
+        let readers =
+            readers.map_err(|e| Error::io("can't start the threads that read", std::io::Error::other(e)))?;
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                let feed = Feed { plan, how, to };
+                let feed = Feed { plan, how, to, spare, readers };
                 feed.read_all().unwrap_or_else(|e| {
                     // Where nobody listens any more, the append has failed already.
                     let _ = feed.to.send(Err(e));
@@ -116,7 +135,14 @@ impl Feed<'_> {
                 })
             });
             for batch in from {
-                take(&batch?)?;
+                let batch = batch?;
+                how.stop.check(NOTHING)?;
+                take(&batch)?;
+                let buffer = batch.records.into_bytes();
+                // That of one large record is more than is to be kept, and not every source takes buffers back.
+                if buffer.capacity() as u64 <= 2 * BATCH {
+                    let _ = give_back.try_send(buffer);
+                }
             }
             how.stop.check(NOTHING)?;
             reader.join().map_err(|_| Error::new(ErrorKind::Worker, "the thread that reads has panicked"))
@@ -142,6 +168,14 @@ impl Feed<'_> {
         self.how.stop.check(NOTHING)?;
         let gone = |_| Error::new(ErrorKind::Interrupted, "the append has failed");
         self.to.send(Ok(Batch { records, marks })).map_err(gone)
+    }
+
+    /// A buffer of `len` bytes, whatever they are: one that was used before, so that the system need not clear another.
+    fn buffer(&self, len: u64) -> Result<Vec<u8>> {
+        let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
+        let mut bytes = self.spare.try_recv().unwrap_or_default();
+        resize(&mut bytes, usize::try_from(len).map_err(too_large)?)?;
+        Ok(bytes)
     }
 
     fn read_files(&self, files: &Files, stacked: Option<&Schema>) -> Result<Learned> {
@@ -178,8 +212,11 @@ impl Feed<'_> {
                 bytes += size(next);
                 next += 1;
             }
-            let marks = (first..next).into_par_iter().map(|i| files.mark(i)).collect();
-            self.send(read_batch(files, stacked, first..next, bytes)?, marks)?;
+            let mark = |i| files.mark(i);
+            let marks = self.readers.install(|| (first..next).into_par_iter().map(mark).collect());
+            let buffer = self.buffer(bytes)?;
+            let records = self.readers.install(|| read_batch(files, stacked, first..next, buffer))?;
+            self.send(records, marks)?;
         }
         Ok(())
     }
@@ -219,8 +256,7 @@ impl Feed<'_> {
                 self.send(records, marks)?;
                 continue;
             }
-            let mut bytes = Vec::new();
-            resize(&mut bytes, n * len)?;
+            let mut bytes = self.buffer(n as u64 * record_bytes)?;
             records
                 .read_exact(&mut bytes)
                 .map_err(|e| Error::io(format!("can't read {}", array.path.display()), e))?;
@@ -230,11 +266,13 @@ impl Feed<'_> {
     }
 }
 
-/// Reads files in parallel, each into its place.
-fn read_batch(files: &Files, stacked: Option<&Schema>, range: Range<usize>, bytes: u64) -> Result<Records> {
-    let too_large = |_| Error::new(ErrorKind::RecordSize, "a batch does not fit in memory");
-    let mut buffer = Vec::new();
-    resize(&mut buffer, usize::try_from(bytes).map_err(too_large)?)?;
+/// Reads files in parallel, each into its place in `buffer`, which has as many bytes as they have.
+fn read_batch(
+    files: &Files,
+    stacked: Option<&Schema>,
+    range: Range<usize>,
+    mut buffer: Vec<u8>,
+) -> Result<Records> {
     let (mut offsets, mut lens) = (Vec::with_capacity(range.len()), Vec::with_capacity(range.len()));
     let mut jobs = Vec::with_capacity(range.len());
     let (mut rest, mut at) = (buffer.as_mut_slice(), 0);
@@ -242,7 +280,7 @@ fn read_batch(files: &Files, stacked: Option<&Schema>, range: Range<usize>, byte
     let equal = stacked.map(|schema| u32::try_from(schema.record_bytes()).unwrap_or(u32::MAX));
     for i in range {
         let len = equal.unwrap_or_else(|| files.size(i));
-        // The buffer was made of the sum of these sizes.
+        // The buffer has the sum of these sizes.
         let (slot, behind) = std::mem::take(&mut rest).split_at_mut_checked(len as usize).unwrap_or_default();
         rest = behind;
         offsets.push(at);

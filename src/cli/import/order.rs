@@ -18,6 +18,12 @@ impl Place<'_> {
 /// Compares two names or paths as Python compares the strings that it decodes them to: by code point, where a byte
 /// that is no UTF-8 counts as U+DC00 plus its value.
 pub(super) fn python_order(a: &[u8], b: &[u8]) -> Ordering {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (next_a, next_b) = (a.get(same), b.get(same));
+    // The usual case. What is the same is decoded to the same, as no character goes on behind an ASCII one.
+    if [next_a, next_b].into_iter().flatten().all(u8::is_ascii) {
+        return next_a.cmp(&next_b);
+    }
     // The order of UTF-8 bytes is the order of code points.
     if std::str::from_utf8(a).is_ok() && std::str::from_utf8(b).is_ok() {
         return a.cmp(b);
@@ -40,8 +46,21 @@ mod tests {
     #[test]
     fn as_python_sorts() {
         // sorted([os.fsdecode(b) for b in names])
-        let names: [&[u8]; 8] =
-            [b"", b"A", b"a", b"a-b", b"a/b", "é".as_bytes(), b"\xff", "\u{ffee}".as_bytes()];
+        let names: [&[u8]; 13] = [
+            b"",
+            b"A",
+            b"a",
+            b"a-b",
+            b"a/b",
+            "é".as_bytes(),
+            "éa".as_bytes(),
+            b"\xc3",
+            b"\xc3-",
+            b"\xc3a",
+            b"\xc3\xc3",
+            b"\xff",
+            "\u{ffee}".as_bytes(),
+        ];
         for (i, a) in names.iter().enumerate() {
             for (j, b) in names.iter().enumerate() {
                 assert_eq!(python_order(a, b), i.cmp(&j), "{a:?} {b:?}");
