@@ -1,7 +1,8 @@
 //! Reads the sources ahead of the append, in batches.
 //!
 //! One thread reads batch after batch, the files of one in parallel, and hands each over through a channel of one
-//! place: so at most three batches are in memory, and a buffer to be used again, each of about [`BATCH`] bytes or one larger record.
+//! place: so at most three batches are in memory, and a buffer to be used again, each of about [`BATCH`] bytes or one
+//! larger record.
 
 use std::io::Read;
 use std::ops::Range;
