@@ -137,6 +137,9 @@ pub(super) fn stats(path: &Path, json: bool) -> Outcome {
         out.line(format_args!("store        {}", path.display()))?;
         out.line(format_args!("version      {}", stats.version.number()))?;
         out.line(format_args!("records      {}", stats.records))?;
+        if stats.named > 0 {
+            out.line(format_args!("named        {}", stats.named))?;
+        }
         if let Some(schema) = &schema {
             out.line(format_args!("each         dtype {}, shape {:?}", schema.dtype(), schema.shape()))?;
         }
