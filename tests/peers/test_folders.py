@@ -42,6 +42,10 @@ class Import(Case):
         count = json.loads(zrfs("stats", store, "--json").stdout)["records"]
         return [zrfs("cat", store, str(i)).stdout for i in range(count)]
 
+    def names(self, store=None):
+        lines = zrfs("ls", store or self.store, "--json").stdout.splitlines()
+        return [os.fsencode(json.loads(line)["name"]) for line in lines]
+
 
 class Links(Import):
     def setUp(self):
@@ -60,6 +64,7 @@ class Links(Import):
         expected = [pathlib.Path(os.fsdecode(path)).read_bytes() for path in imagefolder_order(self.root)]
         self.assertEqual(self.records(), expected)
         self.assertEqual(len(expected), 9)
+        self.assertEqual(self.names(), [os.path.relpath(path, os.fsencode(self.root)) for path in imagefolder_order(self.root)])
 
     def test_keep_follows_only_what_leads_out(self):
         self.link("a/inside.txt", "1.txt")
@@ -76,6 +81,10 @@ class Links(Import):
         self.assertEqual(
             self.records(), [b"one", b"two", b"one", b"four", b"one", b"three", b"four", b"five"]
         )
+        self.assertEqual(self.names(), [
+            b"a/1.txt", b"a/2.txt", b"a/absolute.txt", b"a/escaping.txt", b"a/through.txt", b"b/3.txt", b"outside/4.txt",
+            b"outside/deep/5.txt",
+        ])
         self.assertIn(f"Kept as links in {self.root}: {kept}.", done.stdout.decode())
 
     def test_loops_and_links_to_nothing_are_named(self):
@@ -197,10 +206,12 @@ class Lists(Import):
         (self.dir / "list").write_bytes(lines)
         zrfs("import", f"@{self.dir}/list", self.store, cwd=self.root)
         self.assertEqual(self.records(), [b"two", b"four", b"one"])
+        self.assertEqual(self.names(), [b"b/2", os.fsencode(self.root / "c")[1:], b"a/1"])
         done = zrfs("import", "@-", self.dir / "stdin.zr", input=lines, cwd=self.root)
         self.assertIn("imported 3 records", done.stdout.decode())
         zrfs("import", "--null", "@-", self.dir / "nul.zr", input=b"a/new\nline\0a/1\0", cwd=self.root)
         self.assertEqual(self.records(self.dir / "nul.zr"), [b"three", b"one"])
+        self.assertEqual(self.names(self.dir / "nul.zr"), [b"a/new\nline", b"a/1"])
         zrfs("import", "@-", self.dir / "l.zr", "--labels", self.labels, input=b"b/2\na/1\n", cwd=self.root)
         with Dataset(self.labels) as labels:
             self.assertEqual(labels[:].tolist(), [1, 0])
