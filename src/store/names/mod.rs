@@ -3,7 +3,9 @@
 //! What is on disk is in `format::names`; how it stays aligned with the records is said there, too.
 
 mod check;
+mod follow;
 mod fresh;
+mod layout;
 mod lookup;
 mod mend;
 mod read;

@@ -7,21 +7,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::Names;
 use super::fresh::{FolderId, NewNames};
+use super::layout::Layout;
 use super::lookup::{self, Table};
 use super::read::{NAMES, TREE, open_tree};
 use super::window::Nodes;
-use super::{Names, NodeId, NodeKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    FIRST_AT, HEADER_BYTES, Header, NAMES_FIRST_UNIT, NAMES_HEADER_BYTES, NEXT_AT, ROOT_NODE,
-    TREE_HEADER_BYTES, TreeExtent, TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, name_at, node_at,
-    node_stride,
+    FIRST_AT, HEADER_BYTES, Header, NAMES_FIRST_UNIT, NEXT_AT, ROOT_NODE, TREE_HEADER_BYTES, TreeExtent,
+    TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, name_at, node_at,
 };
 use crate::storage::{Access, Directory, StorageFile};
 use crate::store::append::Appender;
-use crate::store::delete::Plan;
-use crate::store::rows;
 use crate::store::sidecars::FOLDER;
 
 /// Bytes that are written at a time.
@@ -129,7 +127,7 @@ impl NameFiles {
     }
 
     /// The extent that counts. After `settle_down` both are the same.
-    fn extent(&self) -> TreeExtent {
+    pub(super) fn extent(&self) -> TreeExtent {
         let none = TreeExtent { meta: [0; 16], end: ROOT_NODE, lookup: 0, lookup_bits: 0, entries: 0 };
         self.header.extents.into_iter().flatten().max_by_key(|extent| extent.end).unwrap_or(none)
     }
@@ -394,89 +392,6 @@ impl NameFiles {
         Ok(())
     }
 
-    /// Makes names follow the records that a delete moves. Doing it again does no harm.
-    pub(in crate::store) fn move_names(&self, plan: &Plan) -> Result<()> {
-        let moved = self.own_names(plan, |from, to| (from, to))?;
-        let mut rows: Vec<_> = plan.moves.iter().map(|&(hole, _)| (hole, [0; 4])).collect();
-        for moved in &moved {
-            let at = rows.binary_search_by_key(&moved.to, |&(hole, _)| hole).ok();
-            if let Some((_, row)) = at.and_then(|at| rows.get_mut(at)) {
-                *row = moved.number.to_le_bytes();
-            }
-        }
-        self.put_rows(&rows)?;
-        self.put_indices(&moved)?;
-        self.sync_moved()
-    }
-
-    /// Takes [`NameFiles::move_names`] back, where `before` are the rows that the holes had.
-    pub(in crate::store) fn move_back(&self, plan: &Plan, before: &[rows::Indexed<4>]) -> Result<()> {
-        self.put_rows(before)?;
-        self.put_indices(&self.own_names(plan, |from, to| (to, from))?)?;
-        self.sync_moved()
-    }
-
-    /// The rows of the holes of a delete.
-    pub(in crate::store) fn rows_of_holes(&self, plan: &Plan) -> Result<Vec<rows::Indexed<4>>> {
-        let holes = || plan.moves.iter().map(|&(hole, _)| hole);
-        Ok(holes().zip(self.numbers(holes())?).collect())
-    }
-
-    fn numbers(&self, indices: impl Iterator<Item = u32>) -> Result<Vec<[u8; 4]>> {
-        let base = NAMES_HEADER_BYTES as u64;
-        rows::read_scattered(self.names.as_ref(), base, indices).map_err(|e| self.io("read", NAMES, e))
-    }
-
-    fn put_rows(&self, moved: &[rows::Indexed<4>]) -> Result<()> {
-        let base = NAMES_HEADER_BYTES as u64;
-        // Behind the end of the file there are no names: rows that say so need no disk.
-        let len = self.names.attributes().map_err(|e| self.io("read", NAMES, e))?.len;
-        let needed = |&&(hole, number): &&rows::Indexed<4>| number != [0; 4] || name_at(hole) < len;
-        let moved: Vec<_> = moved.iter().filter(needed).copied().collect();
-        rows::write_scattered(self.names.as_ref(), base, &moved).map_err(|e| self.io("write", NAMES, e))
-    }
-
-    /// The names of the records that `plan` moves, by node number; `way` says from which index to which, given those before
-    /// and after. A row that another program's record has got from one that was deleted is no name of it.
-    fn own_names(&self, plan: &Plan, way: impl Fn(u32, u32) -> (u32, u32)) -> Result<Vec<Renumbered>> {
-        let mut origins: Vec<(u32, u32)> = plan.moves.iter().map(|&(hole, from)| (from, hole)).collect();
-        origins.sort_unstable();
-        let numbers = self.numbers(origins.iter().map(|&(from, _)| from))?;
-        let mut moves: Vec<_> = origins
-            .into_iter()
-            .zip(numbers)
-            .map(|((before, after), number)| {
-                let (from, to) = way(before, after);
-                Renumbered { number: u32::from_le_bytes(number), from, to }
-            })
-            .collect();
-        moves.sort_unstable_by_key(|moved| moved.number);
-        let mut there = Nodes::new(&self.tree, self.extent().end);
-        let mut own = Vec::with_capacity(moves.len());
-        for moved in moves {
-            let node = there.get(moved.number).map_err(|e| self.io("read", TREE, e))?;
-            // Where a delete is finished after a crash it may have its new index already.
-            if node.is_some_and(|node| {
-                node.kind == TreeKind::Record && (node.first == moved.from || node.first == moved.to)
-            }) {
-                own.push(moved);
-            }
-        }
-        Ok(own)
-    }
-
-    /// Writes the new indices of records into their nodes.
-    fn put_indices(&self, moved: &[Renumbered]) -> Result<()> {
-        let written =
-            moved.iter().try_for_each(|moved| self.put_numbers(moved.number, FIRST_AT, &[moved.to]));
-        written.map_err(|e| self.io("write", TREE, e))
-    }
-
-    fn sync_moved(&self) -> Result<()> {
-        self.names.sync().map_err(|e| self.io("sync", NAMES, e).of_sync())?;
-        self.sync_tree()
-    }
-
     pub(super) fn io(&self, verb: &str, name: &str, e: io::Error) -> Error {
         Error::io(format!("can't {verb} {}", self.path.join(name).display()), e)
     }
@@ -547,114 +462,6 @@ fn new_key() -> [u8; 16] {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let half = || RandomState::new().build_hasher().finish();
     (u128::from(half()) << 64 | u128::from(half())).to_le_bytes()
-}
-
-/// A named record that gets another index.
-struct Renumbered {
-    number: u32,
-    from: u32,
-    to: u32,
-}
-
-/// Where new nodes go, and what leads to them.
-struct Layout {
-    folders: Vec<FolderPlace>,
-    /// Node numbers of the records, and of the next node in each one's folder.
-    records: Vec<u32>,
-    next: Vec<u32>,
-    /// Those of the links.
-    links: Vec<(u32, u32)>,
-    /// New nodes in all, without the root.
-    count: u32,
-    end: u32,
-}
-
-/// A folder's node, and what of its children is new.
-struct FolderPlace {
-    number: u32,
-    is_new: bool,
-    next: u32,
-    first: u32,
-    last: u32,
-    folders: u32,
-}
-
-impl Layout {
-    fn new(end: u32, old: Option<&Names<'_>>, fresh: &NewNames) -> Result<Layout> {
-        let mut cursor = end;
-        let mut take = |name: usize, target: usize| -> Result<u32> {
-            let number = cursor;
-            let stride = u32::try_from(node_stride(name, target) / 8).unwrap_or(u32::MAX);
-            cursor = cursor
-                .checked_add(stride)
-                .ok_or_else(|| Error::new(ErrorKind::Full, "the names of a store take more than 32 GiB"))?;
-            Ok(number)
-        };
-        let mut folders: Vec<FolderPlace> = Vec::with_capacity(fresh.folders.len());
-        for (i, folder) in fresh.folders.iter().enumerate() {
-            let name = fresh.bytes_of(folder.name);
-            let known = match (old, folders.get(folder.parent.0 as usize)) {
-                (None, _) => None,
-                (Some(_), _) if i == 0 => Some(NodeId::ROOT),
-                (Some(old), Some(parent)) if !parent.is_new => {
-                    let there = old.child(NodeId(parent.number), name)?;
-                    there.filter(|node| matches!(node.kind, NodeKind::Folder { .. })).map(|node| node.id)
-                }
-                _ => None,
-            };
-            let (number, is_new) = match known {
-                Some(id) => (id.0, false),
-                None => (take(name.len(), 0)?, true),
-            };
-            folders.push(FolderPlace { number, is_new, next: 0, first: 0, last: 0, folders: 0 });
-        }
-        let records: Vec<u32> = fresh
-            .records
-            .iter()
-            .map(|record| take(fresh.bytes_of(record.name).len(), 0))
-            .collect::<Result<_>>()?;
-        let mut links: Vec<(u32, u32)> = fresh
-            .links
-            .iter()
-            .map(|link| Ok((take(fresh.bytes_of(link.name).len(), link.target.len())?, 0)))
-            .collect::<Result<_>>()?;
-        // From the last to the first, so that each knows the next one in its folder.
-        let put = |folders: &mut Vec<FolderPlace>, parent: FolderId, number: u32| -> u32 {
-            let Some(place) = folders.get_mut(parent.0 as usize) else { return 0 };
-            if place.last == 0 {
-                place.last = number;
-            }
-            std::mem::replace(&mut place.first, number)
-        };
-        for (link, (number, next)) in fresh.links.iter().zip(&mut links).rev() {
-            *next = put(&mut folders, link.folder, *number);
-        }
-        let mut next = vec![0; records.len()];
-        for ((record, &number), next) in fresh.records.iter().zip(&records).zip(&mut next).rev() {
-            *next = put(&mut folders, record.folder, number);
-        }
-        let mut new_folders = 0;
-        for (i, folder) in fresh.folders.iter().enumerate().skip(1).rev() {
-            let Some(number) = folders.get(i).filter(|place| place.is_new).map(|place| place.number) else {
-                continue;
-            };
-            let behind = put(&mut folders, folder.parent, number);
-            if let Some(place) = folders.get_mut(i) {
-                place.next = behind;
-            }
-            if let Some(parent) = folders.get_mut(folder.parent.0 as usize) {
-                parent.folders += 1;
-            }
-            new_folders += 1;
-        }
-        let count = records.len() + links.len() + new_folders;
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        Ok(Layout { folders, records, next, links, count, end: cursor })
-    }
-
-    fn number(&self, folder: FolderId) -> u32 {
-        self.folders.get(folder.0 as usize).map_or(ROOT_NODE, |place| place.number)
-    }
 }
 
 /// Bytes on their way into a file, written in large pieces.
