@@ -19,6 +19,11 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
+/// The checksum of bytes whose beginning has the checksum `sum`, and which go on with `bytes`.
+pub fn checksum_on(sum: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(sum, bytes)
+}
+
 /// Whether bytes of which one bit is flipped explain that the checksum of `len` bytes is `found` instead of `expected`.
 ///
 /// A CRC is linear: the difference of two depends on which bits differ alone. Cost: 8 steps of a nanosecond a byte.
@@ -173,6 +178,7 @@ mod tests {
     fn the_checksum_is_the_one_of_rfc_3720() {
         assert_eq!(checksum(b"123456789"), 0xe306_9283);
         assert_eq!(checksum(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(checksum_on(checksum(b"1234"), b"56789"), 0xe306_9283);
     }
 
     #[test]

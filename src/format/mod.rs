@@ -3,6 +3,7 @@
 //! Knows bytes. Knows no file: where a header or an entry came from is the caller's to say.
 //! docs/FORMAT.md is the specification; this module is its only reader and writer in the code.
 
+mod checkpoint;
 mod checksum;
 mod header;
 mod journal;
@@ -10,9 +11,10 @@ mod limits;
 mod location;
 mod names;
 
+pub use checkpoint::{CHECKPOINT_SLOT, Checkpoint, MARK_BYTES, MAX_NOTE};
 pub use checksum::{
-    ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader, checksum, is_one_flipped_bit, left_at, row_at,
-    stamp_unit,
+    ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader, checksum, checksum_on, is_one_flipped_bit, left_at,
+    row_at, stamp_unit,
 };
 pub use header::{Header, Version};
 pub use journal::{JOURNAL_HEADER_BYTES, Journal, MAX_JOURNAL_BODY, Partner, Partners, Work};

@@ -2,12 +2,13 @@
 //!
 //! An [`Appender`] holds the store's writer mutex and its lock against other processes. Its records become visible to
 //! this process all at once at [`Appender::commit`], to others at the next sync (see `sync`); dropped before, it takes
-//! its bytes back. Data, checksums and entries are written where nothing live lies, so a process killed at any moment
+//! its bytes back, as far as the last checkpoint (see `checkpoint`). Data, checksums and entries are written where nothing live lies, so a process killed at any moment
 //! leaves the store as it was. Compression needs no lock: for small batches it runs before the mutex is taken.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
+use super::checkpoint::{self, Noted};
 use super::pack::{Batch, Shard};
 use super::place::Place;
 use super::sync::{Durability, Pending, Writer, sync};
@@ -35,14 +36,18 @@ struct Span<'a> {
 
 /// An append under way, over any number of batches. Nothing is visible before [`Appender::commit`].
 pub struct Appender<'a> {
-    store: &'a Store,
-    writer: MutexGuard<'a, Writer>,
+    pub(super) store: &'a Store,
+    pub(super) writer: MutexGuard<'a, Writer>,
     /// The header as it was, with appends that were not synced.
-    before: Header,
+    pub(super) before: Header,
+    /// The header as it would be if all since the last checkpoint were taken back; at first that is `before`.
+    pub(super) kept: Header,
     /// The header as it will be.
-    after: Header,
-    /// Chunks written or created, each with the size to go back to.
-    touched: Vec<(u16, u64)>,
+    pub(super) after: Header,
+    /// Chunks written or created since the last checkpoint, each with the size to go back to.
+    pub(super) touched: Vec<(u16, u64)>,
+    /// Where checkpoints go, once there was one.
+    pub(super) noted: Option<Noted>,
     state: State,
     /// Whether names were given, or begun to be.
     named: bool,
@@ -120,7 +125,9 @@ impl Store {
                 self.check_no_record_behind_frontier(&header)?;
             }
             writer.checked = Some(header);
-            writer.sidecars(self, &header)?;
+            let sidecars = writer.sidecars(self, &header)?;
+            // What is appended goes over what an interrupted append has left.
+            checkpoint::forget_in(sidecars.folder.as_ref(), &self.path)?;
             Ok(header)
         };
         match ready() {
@@ -163,11 +170,21 @@ impl<'a> Appender<'a> {
             store,
             writer,
             before: header,
+            kept: header,
             after: header,
             touched: Vec::new(),
+            noted: None,
             state: State::Open,
             named: false,
         }
+    }
+
+    /// An appender that stands behind the records of the last checkpoint.
+    pub(super) fn resumed(store: &'a Store, writer: MutexGuard<'a, Writer>, noted: Noted) -> Appender<'a> {
+        let (before, kept) = noted.headers();
+        let mut appender = Appender::new(store, writer, before);
+        (appender.kept, appender.after, appender.noted) = (kept, kept, Some(noted));
+        appender
     }
 
     /// Adds equal records of `item_len` bytes, laid one after another in `src`.
@@ -241,9 +258,7 @@ impl<'a> Appender<'a> {
     /// [`ErrorKind::Io`], also where an earlier write of this appender has failed; the store is as it was. With
     /// [`Durability::EachAppend`] also those of [`Store::sync`].
     pub fn commit(mut self) -> Result<u64> {
-        if self.state == State::Failed {
-            return Err(self.refused());
-        }
+        self.require_open()?;
         if self.after != self.before {
             self.leave_nameless()?;
             let before = self.writer.pending.map_or(self.before, |pending| pending.before);
@@ -251,6 +266,9 @@ impl<'a> Appender<'a> {
             self.writer.checked = Some(self.after);
             self.store.ahead.store(true, Ordering::Release);
             self.store.state().publish(&self.after);
+            self.writer.noted |= self.noted.is_some();
+        } else if self.noted.is_some() {
+            checkpoint::forget(self.store.dir.as_ref(), &self.store.path)?;
         }
         self.state = State::Committed;
         if self.named || self.writer.durability == Durability::EachAppend {
@@ -288,15 +306,26 @@ impl<'a> Appender<'a> {
         }
     }
 
-    fn refused(&self) -> Error {
-        Error::new(ErrorKind::Io, format!("the append to {} has failed already", self.store.path.display()))
+    /// Refuses to go on after a write has failed.
+    pub(super) fn require_open(&self) -> Result<()> {
+        if self.state != State::Failed {
+            return Ok(());
+        }
+        let text = format!("the append to {} has failed already", self.store.path.display());
+        Err(Error::new(ErrorKind::Io, text))
+    }
+
+    /// Lets a result pass; after a failure nothing more can be appended or committed.
+    pub(super) fn fail_if_failed<T>(&mut self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.state = State::Failed;
+        }
+        result
     }
 
     /// Gives packed records their places and writes them and their entries.
     fn place(&mut self, mut shards: Vec<Shard<'_>>) -> Result<()> {
-        if self.state == State::Failed {
-            return Err(self.refused());
-        }
+        self.require_open()?;
         let records: usize = shards.iter().map(|shard| shard.locs.len()).sum();
         if records as u64 > u64::from(MAX_RECORDS - self.after.length) {
             return Err(Error::new(
@@ -320,7 +349,8 @@ impl<'a> Appender<'a> {
                 first += u32::try_from(locs.len()).unwrap_or(0);
             }
         }
-        self.write(&mut segments, &mut spans).inspect_err(|_| self.state = State::Failed)?;
+        let written = self.write(&mut segments, &mut spans);
+        self.fail_if_failed(written)?;
         self.after.tail_chunk = frontier.chunk;
         // A frontier is below the chunk size, which the format asserts to fit.
         self.after.tail_offset = u32::try_from(frontier.offset).unwrap_or(u32::MAX);
@@ -372,7 +402,7 @@ impl<'a> Appender<'a> {
             return Ok(());
         }
         let state = self.store.state();
-        if id > self.before.tail_chunk {
+        if id > self.kept.tail_chunk {
             state.chunks.create(self.store.dir.as_ref(), id)?;
             self.writer.dirty.mark_created(id);
         }
@@ -382,11 +412,11 @@ impl<'a> Appender<'a> {
         Ok(())
     }
 
-    /// Gives the disk back what was written and not committed. Failing at it loses space, not data.
+    /// Gives the disk back what was written since the last checkpoint and not committed. Failing at it loses space, not data.
     fn roll_back(&mut self) {
         let state = self.store.state();
         for &(id, len) in &self.touched {
-            let frontier = if id == self.before.tail_chunk { u64::from(self.before.tail_offset) } else { 0 };
+            let frontier = if id == self.kept.tail_chunk { u64::from(self.kept.tail_offset) } else { 0 };
             let chunk = state.chunks.get(self.store.dir.as_ref(), id);
             if let Err(e) = chunk.and_then(|chunk| chunk.take_back(frontier, len)) {
                 log::warn!("{e}; the space of an append that failed stays taken until the next append");

@@ -170,7 +170,10 @@ impl Store {
             self.meta.unlock_for_append();
             return Err(e);
         }
-        Ok(Alone { store: self, writer })
+        let alone = Alone { store: self, writer };
+        // What follows writes over what an interrupted append has left, or moves what it stands behind.
+        super::checkpoint::forget(self.dir.as_ref(), &self.path)?;
+        Ok(alone)
     }
 }
 

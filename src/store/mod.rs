@@ -6,6 +6,7 @@
 //! the state's length names it, because data is written before the table and the table before the header.
 
 mod append;
+mod checkpoint;
 mod chunks;
 mod compact;
 mod delete;
@@ -33,6 +34,7 @@ mod uniform;
 mod verify;
 
 pub use append::Appender;
+pub use checkpoint::Interrupted;
 pub use compact::Compaction;
 pub use delete::Move;
 pub use names::{FolderId, NamedNode, Names, NewNames, NodeId, NodeKind};

@@ -36,6 +36,15 @@ impl Place {
         if self.offset + len < MAX_CHUNK_BYTES { self } else { Place { chunk: self.chunk + 1, offset: 0 } }
     }
 
+    /// Where an append puts a record of that stored length that comes next here. An entry of nothing but zeros means that no
+    /// record was written, so an empty one does not lie at the very start of a store.
+    pub(super) fn for_record(self, phys_length: u32) -> Place {
+        match self.next_for(u64::from(phys_length)) {
+            Place { chunk: 0, offset: 0 } if phys_length == 0 => Place { chunk: 0, offset: 1 },
+            place => place,
+        }
+    }
+
     pub(super) fn behind(self, len: u64) -> Place {
         Place { offset: self.offset + len, ..self }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::names::NameFiles;
-use super::rows;
+use super::{checkpoint, rows};
 use crate::error::{Error, Result};
 use crate::format::{
     HEADER_BYTES, Header, JOURNAL_HEADER_BYTES, Journal, ROW_BYTES, Row, SUMS_HEADER_BYTES, Slot, SumsHeader,
@@ -125,7 +125,10 @@ impl Sums {
     /// Disk and apparent size of all files of the folder, in bytes.
     pub(super) fn sizes(dir: &dyn Directory) -> (u64, u64) {
         let Ok(folder) = dir.folder(FOLDER) else { return (0, 0) };
-        let files = [SUMS, JOURNAL].into_iter().filter_map(|name| folder.open(name, Access::Read).ok());
+        let files = [SUMS, JOURNAL]
+            .into_iter()
+            .chain(checkpoint::FILES)
+            .filter_map(|name| folder.open(name, Access::Read).ok());
         let sizes = files.filter_map(|file| file.attributes().ok());
         let names = NameFiles::sizes(folder.as_ref());
         sizes.fold(names, |(disk, all), file| (disk + file.allocated, all + file.len))

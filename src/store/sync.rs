@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::sidecars::Sidecars;
-use super::{Store, history};
+use super::{Store, checkpoint, history};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Header, Version};
 
@@ -36,6 +36,8 @@ pub(super) struct Writer {
     pub(super) checked: Option<Header>,
     /// Records that the header on disk does not name yet.
     pub(super) pending: Option<Pending>,
+    /// Whether the pending append has made checkpoints.
+    pub(super) noted: bool,
     /// Opened by the first change.
     pub(super) sidecars: Option<Sidecars>,
 }
@@ -127,6 +129,12 @@ impl Writer {
     fn settle(&mut self, store: &Store) {
         if self.pending.take().is_some() {
             store.ahead.store(false, Ordering::Release);
+            if std::mem::take(&mut self.noted)
+                && let Err(e) = checkpoint::forget(store.dir.as_ref(), &store.path)
+            {
+                // The header is not the one before the append any more, so it says nothing.
+                log::warn!("{e}");
+            }
             store.meta.unlock_for_append();
         }
     }
@@ -168,11 +176,32 @@ pub(super) fn stamp(store: &Store, writer: &mut Writer) {
     }
 }
 
-fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
+/// Makes everything written so far durable, without naming it in the header.
+pub(super) fn flush(store: &Store, writer: &mut Writer) -> Result<()> {
+    flush_chunks(store, writer)?;
+    flush_table(store, writer)
+}
+
+fn flush_chunks(store: &Store, writer: &Writer) -> Result<()> {
     let state = store.state();
-    for &id in &writer.dirty.chunks {
-        state.chunks.get(store.dir.as_ref(), id)?.sync()?;
+    writer.dirty.chunks.iter().try_for_each(|&id| state.chunks.get(store.dir.as_ref(), id)?.sync())
+}
+
+/// Makes checksums, table and folder durable.
+fn flush_table(store: &Store, writer: &mut Writer) -> Result<()> {
+    if let Some(sidecars) = &mut writer.sidecars {
+        sidecars.sync()?;
     }
+    store.meta.sync()?;
+    if writer.dirty.folder {
+        store.sync_folder()?;
+    }
+    writer.dirty = Dirty::default();
+    Ok(())
+}
+
+fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
+    flush_chunks(store, writer)?;
     if let (Some(pending), Some(sidecars)) = (&writer.pending, &mut writer.sidecars) {
         sidecars.journal.reserve(pending.after.length)?;
         if let Some(sums) = &mut sidecars.sums {
@@ -182,18 +211,11 @@ fn write_back(store: &Store, writer: &mut Writer) -> Result<()> {
             names.announce(pending.after.to_bytes())?;
         }
     }
-    if let Some(sidecars) = &mut writer.sidecars {
-        sidecars.sync()?;
-    }
-    store.meta.sync()?;
-    if writer.dirty.folder {
-        store.sync_folder()?;
-    }
-    writer.dirty = Dirty::default();
+    flush_table(store, writer)?;
     let Some(pending) = writer.pending else { return Ok(()) };
     if store.meta.header()? != pending.before {
         // Its bytes may lie where ours do.
-        state.publish(&store.meta.header()?);
+        store.state().publish(&store.meta.header()?);
         let text = format!("{} was changed by another program since the last append", store.path.display());
         return Err(Error::new(ErrorKind::Busy, text).with_help(
             "what was appended since the last sync is lost: open the store again and append it once more",

@@ -13,32 +13,32 @@ use crate::codec;
 use crate::format::MAX_CHUNK_BYTES;
 use crate::storage::crash::{Image, Limits, State, states};
 
-type List = Vec<Vec<u8>>;
+pub(super) type List = Vec<Vec<u8>>;
 
 /// What a program did, and which lists it had reached.
-struct Story {
-    before: Image,
-    ops: Vec<Op>,
+pub(super) struct Story {
+    pub(super) before: Image,
+    pub(super) ops: Vec<Op>,
     /// The number of changes of the disk after which the list was acknowledged, and the list.
-    reached: Vec<(usize, List)>,
+    pub(super) reached: Vec<(usize, List)>,
 }
 
 impl Story {
     /// The lists that may be found after so many changes: the last acknowledged one, and the one that was under way.
-    fn allowed(&self, completed: usize) -> &[(usize, List)] {
+    pub(super) fn allowed(&self, completed: usize) -> &[(usize, List)] {
         let last = self.reached.iter().rposition(|&(ops, _)| ops <= completed).unwrap();
         &self.reached[last..self.reached.len().min(last + 2)]
     }
 }
 
 /// A record that tells of itself: raw or deflated, of one byte to two pages.
-fn record(number: usize) -> Vec<u8> {
+pub(super) fn record(number: usize) -> Vec<u8> {
     let len = [1, 700, 20, 1500, 3000, 90, 5000, 333][number % 8] + number % 7;
     let noise = |i: usize| (i.wrapping_mul(2_654_435_761).wrapping_add(number * 977) >> 7) as u8;
     (0..len).map(|i| if number.is_multiple_of(3) { number as u8 } else { noise(i * i) }).collect()
 }
 
-fn add(store: &Store, numbers: std::ops::Range<usize>) -> List {
+pub(super) fn add(store: &Store, numbers: std::ops::Range<usize>) -> List {
     let list: List = numbers.map(record).collect();
     let (mut bytes, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
     for record in &list {
@@ -59,7 +59,7 @@ fn swap_last(list: &List, doomed: &[u64]) -> List {
     list
 }
 
-fn list_of(store: &Store) -> List {
+pub(super) fn list_of(store: &Store) -> List {
     (0..store.len()).map(|index| store.read(index).unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
@@ -94,7 +94,7 @@ fn as_loaderx(path: &Path) -> Option<List> {
 }
 
 /// Checks one state in every way that it can be opened.
-fn check(path: &Path, state: &State, allowed: &[(usize, List)], goes_on: bool) {
+pub(super) fn check(path: &Path, state: &State, allowed: &[(usize, List)], goes_on: bool) {
     let what = &state.what;
     let is_allowed = |list: &List| allowed.iter().any(|(_, allowed)| allowed == list);
     if let Some(list) = as_loaderx(path) {
@@ -126,7 +126,7 @@ fn check(path: &Path, state: &State, allowed: &[(usize, List)], goes_on: bool) {
 }
 
 /// Rebuilds and checks every state of a story; says how many.
-fn explore(name: &str, story: &Story, per_point: usize, from: usize) {
+pub(super) fn explore(name: &str, story: &Story, per_point: usize, from: usize) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.zr");
     std::fs::create_dir(&path).unwrap();
@@ -169,7 +169,7 @@ fn keep(folder: &Path, state: &State, allowed: &[(usize, List)]) {
 }
 
 /// A store of `count` records, all of it durable, and the script that watches it from here on.
-fn begin(path: &Path, count: usize) -> (Store, Script, List) {
+pub(super) fn begin(path: &Path, count: usize) -> (Store, Script, List) {
     let script = Script::default();
     let dir = Box::new(Faulty::open(path, &script));
     let store = Store::create_in(dir, path, Version::V1).unwrap();
@@ -180,7 +180,7 @@ fn begin(path: &Path, count: usize) -> (Store, Script, List) {
 }
 
 /// Tells a story of a store: `work` does its steps and says after each which list it has reached.
-fn tell(count: usize, work: impl FnOnce(&Store, &List, &mut dyn FnMut(List))) -> Story {
+pub(super) fn tell(count: usize, work: impl FnOnce(&Store, &List, &mut dyn FnMut(List))) -> Story {
     let dir = tempfile::tempdir().unwrap();
     let (store, script, list) = begin(dir.path(), count);
     let before = Image::read(dir.path());

@@ -1,5 +1,6 @@
 //! The store on a disk that records what is written and fails when told to.
 
+mod checkpoint;
 mod crash;
 mod opening;
 mod uniform;
