@@ -73,10 +73,13 @@ impl Store {
     }
 }
 
+/// Size of the first unit of a tree in bytes, which is written when the rest of its header is on disk.
+pub(super) const FIRST_UNIT: usize = 16;
+
 /// A tree and its header, which is `None` where it is damaged or of another release.
 type TreeFile = (Arc<dyn StorageFile>, Option<TreeHeader>);
 
-/// Opens the tree in `folder`.
+/// Opens the tree in `folder`; `None` where there is none, or one that was never made whole.
 pub(super) fn open_tree(folder: &dyn Directory, access: Access) -> std::io::Result<Option<TreeFile>> {
     let file = match folder.open(TREE, access) {
         Ok(file) => file,
@@ -85,6 +88,10 @@ pub(super) fn open_tree(folder: &dyn Directory, access: Access) -> std::io::Resu
     };
     let mut bytes = [0; TREE_HEADER_BYTES];
     file.read_at(&mut bytes, 0)?;
+    if bytes.starts_with(&[0; FIRST_UNIT]) {
+        // It was being made.
+        return Ok(None);
+    }
     Ok(Some((file, TreeHeader::parse(&bytes))))
 }
 

@@ -11,7 +11,7 @@ use super::Names;
 use super::fresh::{FolderId, NewNames};
 use super::layout::Layout;
 use super::lookup::{self, Table};
-use super::read::{NAMES, TREE, open_tree};
+use super::read::{FIRST_UNIT, NAMES, TREE, open_tree};
 use super::window::Nodes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -53,11 +53,7 @@ impl NameFiles {
             log::warn!("{} is damaged, or of another release: no name is kept", path.join(TREE).display());
             return Ok(None);
         };
-        let names = match folder.open(NAMES, Access::Write) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => create_names(folder),
-            other => other,
-        };
-        let names = names.map_err(|e| failed(NAMES, e))?;
+        let names = open_names(folder).map_err(|e| failed(NAMES, e))?;
         let path = path.to_path_buf();
         let mut files = NameFiles { tree, names, path, header, pending: None, dirty: false };
         files.settle_down(folder, meta)?;
@@ -92,13 +88,22 @@ impl NameFiles {
         let failed = |name: &str, e| Error::io(format!("can't create {}", path.join(name).display()), e);
         let extent = TreeExtent { meta: *meta, end: ROOT_NODE, lookup: 0, lookup_bits: 0, entries: 0 };
         let header = TreeHeader { key: new_key(), extents: [Some(extent); 2], unfinished: true };
-        let names = match folder.open(NAMES, Access::Write) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => create_names(folder),
-            other => other,
+        let names = open_names(folder).map_err(|e| failed(NAMES, e))?;
+        let create = || {
+            let tree = match folder.open(TREE, Access::Write) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => folder.create(TREE)?,
+                // Without its first unit: a crash has left it.
+                other => other?,
+            };
+            // The first unit says that the header is whole.
+            let bytes = header.to_bytes();
+            let (first, rest) = bytes.split_at(FIRST_UNIT);
+            tree.write_at(rest, FIRST_UNIT as u64)?;
+            tree.sync()?;
+            tree.write_at(first, 0)?;
+            Ok(tree)
         };
-        let names = names.map_err(|e| failed(NAMES, e))?;
-        let tree = folder.create(TREE).map_err(|e| failed(TREE, e))?;
-        tree.write_at(&header.to_bytes(), 0).map_err(|e| failed(TREE, e))?;
+        let tree = create().map_err(|e| failed(TREE, e))?;
         Ok(NameFiles { tree, names, path: path.to_path_buf(), header, pending: None, dirty: true })
     }
 
@@ -451,9 +456,17 @@ impl Appender<'_> {
     }
 }
 
-fn create_names(folder: &dyn Directory) -> io::Result<Arc<dyn StorageFile>> {
-    let names = folder.create(NAMES)?;
-    names.write_at(&NAMES_FIRST_UNIT, 0)?;
+/// Opens the names of records for writing, made where they are missing or a crash has left nothing in them.
+fn open_names(folder: &dyn Directory) -> io::Result<Arc<dyn StorageFile>> {
+    let names = match folder.open(NAMES, Access::Write) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => folder.create(NAMES)?,
+        other => other?,
+    };
+    let mut first = [0; NAMES_HEADER_BYTES];
+    names.read_at(&mut first, 0)?;
+    if first == [0; NAMES_HEADER_BYTES] {
+        names.write_at(&NAMES_FIRST_UNIT, 0)?;
+    }
     Ok(names)
 }
 
