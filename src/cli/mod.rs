@@ -61,7 +61,8 @@ enum Command {
 /// A folder: each file is one record, in the order of torchvision's ImageFolder, and keeps its path. @LIST: the files whose
 /// paths are in LIST, one a line, in that order; @- reads them from standard input. A .tar, .tar.gz or .tgz archive, or -
 /// for one on standard input: its files in its order; behind them those that hard links name, and links that are followed.
-/// A .npy file, or the array x of a .npz file as a.npz:x: one record for each index of the first axis. Work goes on in STORE.partial, which becomes STORE when it is complete.
+/// A .npy file, or the array x of a .npz file as a.npz:x: one record for each index of the first axis. Work goes on in
+/// STORE.partial, which becomes STORE when it is complete. What is done when an import is interrupted stays there, for --resume.
 #[derive(Args)]
 #[command(
     override_usage = "zrfs import [OPTIONS] <SOURCE>... <STORE>",
@@ -77,7 +78,8 @@ enum Command {
   zrfs import arrays.npz:features features.zr
   zrfs import tokens.npy tokens.zr --rows 1024
   zrfs import samples/ samples.zr --stack
-  zrfs import more-photos/ photos.zr --append"
+  zrfs import more-photos/ photos.zr --append
+  zrfs import photos/ photos.zr --resume"
 )]
 struct ImportArgs {
     /// Folders, lists (@LIST), archives (.tar, .tar.gz, -) or arrays (.npy, .npz:NAME), then the store; a folder whose name
@@ -87,6 +89,9 @@ struct ImportArgs {
     /// Append to a store that is there; it keeps its old length until all is written
     #[arg(long)]
     append: bool,
+    /// Continue an import that was interrupted, given as before, behind the last records that it has kept
+    #[arg(long)]
+    resume: bool,
     /// How records are stored; flate stores a record raw where it saves less than 2%
     #[arg(long, value_enum, default_value = "flate")]
     codec: CodecName,

@@ -17,14 +17,15 @@ pub(super) fn beside(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(partial))
 }
 
-/// The error of making `partial`, which `what` (an import, an export) is making, too.
-pub(super) fn not_made(partial: &Path, what: &str, e: std::io::Error) -> Error {
+/// The error of making `partial`, which `what` (an import, an export) is making, too; `ways` says what to do about one
+/// that was killed, which is to end with removing it.
+pub(super) fn not_made(partial: &Path, what: &str, ways: &str, e: std::io::Error) -> Error {
     let name = partial.display();
     if e.kind() != std::io::ErrorKind::AlreadyExists {
         return Error::io(format!("can't create {name}"), e);
     }
     Error::new(ErrorKind::Exists, format!("{name} is in the way: {what} was killed, or is still running"))
-        .with_help(format!("where none is running, remove it: rm -r {name}"))
+        .with_help(format!("where none is running, {ways}: rm -r {name}"))
 }
 
 /// Gives what is complete its name, where nothing has that name, and makes that durable.

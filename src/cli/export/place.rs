@@ -37,7 +37,7 @@ impl Place {
         }
         let partial = partial::beside(path)?;
         let made = OpenOptions::new().write(true).create_new(true).open(&partial);
-        let open = made.map_err(|e| partial::not_made(&partial, "an export", e))?;
+        let open = made.map_err(|e| partial::not_made(&partial, "an export", "remove it", e))?;
         Ok(Place { path: path.to_path_buf(), partial, open, kind: Kind::File, kept: false })
     }
 
@@ -54,7 +54,8 @@ impl Place {
         };
         let partial = partial::beside(&path)?;
         // Made here or refused: what another export has made is not ours to fill, nor to remove.
-        std::fs::create_dir(&partial).map_err(|e| partial::not_made(&partial, "an export", e))?;
+        std::fs::create_dir(&partial)
+            .map_err(|e| partial::not_made(&partial, "an export", "remove it", e))?;
         let kind = old.as_ref().map_or(Kind::Folder, |old| Kind::Over(old.mode() & 0o7777));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = match rustix::fs::open(&partial, flags, Mode::empty()) {

@@ -4,9 +4,10 @@
 //! place: so at most three batches are in memory, and a buffer to be used again, each of about [`BATCH`] bytes or one
 //! larger record.
 
-use std::io::Read;
+use std::cell::Cell;
+use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -20,7 +21,7 @@ use super::archive::{self, Choice, Streamed};
 use super::arrays::{Array, Arrays};
 use super::files::{Files, Origin, modified_ns};
 use super::plan::Plan;
-use super::{npz, stack};
+use super::{npz, resume, stack};
 use crate::cli::signals::Stop;
 
 /// Bytes of a batch. Large enough for both cores to pack for a while, small enough to keep several.
@@ -42,6 +43,22 @@ pub(super) struct Batch {
     /// For each record a number that another run gives it, too, as long as its source is the same; see
     /// [`mark`](super::files::mark).
     pub(super) marks: Vec<u64>,
+}
+
+impl Batch {
+    /// The batch without its first `count` records.
+    fn behind(mut self, count: usize) -> Batch {
+        self.marks.drain(..count);
+        match &mut self.records {
+            Records::Equal { bytes, len } => drop(bytes.drain(..count * *len)),
+            Records::Ragged { offsets, lens, .. } => {
+                offsets.drain(..count);
+                lens.drain(..count);
+            }
+            Records::Copies { of, .. } => drop(of.drain(..count)),
+        }
+        self
+    }
 }
 
 /// The bytes of records.
@@ -89,6 +106,8 @@ pub(super) struct How<'a> {
     /// Where version 1 is to hold all records: what to do about one of those that it does not.
     pub(super) v1_only: Option<&'static str>,
     pub(super) stop: &'a Stop,
+    /// Marks of the first records, which are in the store already: they are left out.
+    pub(super) done: &'a [u64],
 }
 
 /// What was learned while records were read, where a source can be read only once.
@@ -106,6 +125,8 @@ pub(super) struct Learned {
 pub(super) struct Feed<'a> {
     plan: &'a Plan,
     how: &'a How<'a>,
+    /// How many records were handed over or left out so far.
+    passed: Cell<usize>,
     to: SyncSender<Result<Batch>>,
     /// Buffers of batches that were taken.
     spare: Receiver<Vec<u8>>,
@@ -114,7 +135,8 @@ pub(super) struct Feed<'a> {
 
 impl Feed<'_> {
     /// Calls `take` with every batch of `plan`, in order, until all are taken, one fails, or `how.stop` is
-    /// raised. What was known before is the plan's.
+    /// raised. What was known before is the plan's. A record whose mark is another one than that in `how.done` is an
+    /// error.
     pub(super) fn over(
         plan: &Plan,
         how: &How<'_>,
@@ -125,10 +147,10 @@ impl Feed<'_> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let readers = ThreadPoolBuilder::new().num_threads(cores * READERS_A_CORE).build();
         let readers =
-            readers.map_err(|e| Error::io("can't start the threads that read", std::io::Error::other(e)))?;
+            readers.map_err(|e| Error::io("can't start the threads that read", io::Error::other(e)))?;
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                let feed = Feed { plan, how, to, spare, readers };
+                let feed = Feed { plan, how, passed: Cell::new(0), to, spare, readers };
                 feed.read_all().unwrap_or_else(|e| {
                     // Where nobody listens any more, the append has failed already.
                     let _ = feed.to.send(Err(e));
@@ -164,11 +186,38 @@ impl Feed<'_> {
         self.how
     }
 
-    /// Hands a batch over; an error where nobody listens any more or the import was asked to stop.
-    pub(super) fn send(&self, records: Records, marks: Vec<u64>) -> Result<()> {
+    /// Hands a batch over, but for those of its records that are done; `name` names the one at a place in it. An error where
+    /// nobody listens any more or the import was asked to stop.
+    pub(super) fn send(
+        &self,
+        records: Records,
+        marks: Vec<u64>,
+        name: impl Fn(usize) -> PathBuf,
+    ) -> Result<()> {
         self.how.stop.check(NOTHING)?;
+        let done = self.leave_out(&marks, name)?;
+        self.passed.set(self.passed.get() + marks.len() - done);
+        if done == marks.len() {
+            return Ok(());
+        }
         let gone = |_| Error::new(ErrorKind::Interrupted, "the append has failed");
-        self.to.send(Ok(Batch { records, marks })).map_err(gone)
+        self.to.send(Ok(Batch { records, marks }.behind(done))).map_err(gone)
+    }
+
+    /// Passes those of the next records, which have these marks, that are done; returns how many.
+    fn leave_out(&self, marks: &[u64], name: impl Fn(usize) -> PathBuf) -> Result<usize> {
+        let done = self.how.done.get(self.passed.get()..).unwrap_or_default();
+        let done = done.get(..marks.len()).unwrap_or(done);
+        if let Some(i) = resume::first_difference(done, marks) {
+            return Err(resume::has_changed(&name(i)));
+        }
+        self.passed.set(self.passed.get() + done.len());
+        Ok(done.len())
+    }
+
+    /// How many records are done of those that come next.
+    fn left_to_leave_out(&self) -> usize {
+        self.how.done.len().saturating_sub(self.passed.get())
     }
 
     /// A buffer of `len` bytes, whatever they are: one that was used before, so that the system need not clear another.
@@ -202,7 +251,9 @@ impl Feed<'_> {
 
     fn read_from_disk(&self, files: &Files, stacked: Option<&Schema>, range: Range<usize>) -> Result<()> {
         let size = |i| stacked.map_or(u64::from(files.size(i)), Schema::record_bytes);
-        let mut next = range.start;
+        let name = |first: usize| move |i: usize| files.path(first + i);
+        let known: Vec<_> = range.clone().take(self.left_to_leave_out()).map(|i| files.mark(i)).collect();
+        let mut next = range.start + self.leave_out(&known, name(range.start))?;
         while next < range.end {
             self.how.stop.check(NOTHING)?;
             let (first, mut bytes) = (next, 0);
@@ -217,7 +268,7 @@ impl Feed<'_> {
             let marks = self.readers.install(|| (first..next).into_par_iter().map(mark).collect());
             let buffer = self.buffer(bytes)?;
             let records = self.readers.install(|| read_batch(files, stacked, first..next, buffer))?;
-            self.send(records, marks)?;
+            self.send(records, marks, name(first))?;
         }
         Ok(())
     }
@@ -244,7 +295,13 @@ impl Feed<'_> {
         let record_bytes = schema.record_bytes();
         let mut records = npy.into_records(&arrays.item)?;
         let rows = BATCH.checked_div(record_bytes).unwrap_or(u64::MAX).clamp(1, BATCH_ROWS);
-        let mut first = 0;
+        let failed = |e| Error::io(format!("can't read {}", array.path.display()), e);
+        let name = |_| array.path.clone();
+        let known: Vec<_> =
+            (0..array.records).take(self.left_to_leave_out()).map(|record| array.mark(record)).collect();
+        let mut first = self.leave_out(&known, name)? as u64;
+        let skipped = record_bytes.saturating_mul(first);
+        io::copy(&mut records.by_ref().take(skipped), &mut io::sink()).map_err(failed)?;
         while first < array.records {
             let n = rows.min(array.records - first);
             let marks = (first..first + n).map(|record| array.mark(record)).collect();
@@ -254,14 +311,12 @@ impl Feed<'_> {
             let len = usize::try_from(record_bytes).map_err(too_large)?;
             if len == 0 {
                 let records = Records::Ragged { bytes: Vec::new(), offsets: vec![0; n], lens: vec![0; n] };
-                self.send(records, marks)?;
+                self.send(records, marks, name)?;
                 continue;
             }
             let mut bytes = self.buffer(n as u64 * record_bytes)?;
-            records
-                .read_exact(&mut bytes)
-                .map_err(|e| Error::io(format!("can't read {}", array.path.display()), e))?;
-            self.send(Records::Equal { bytes, len }, marks)?;
+            records.read_exact(&mut bytes).map_err(failed)?;
+            self.send(Records::Equal { bytes, len }, marks, name)?;
         }
         Ok(records.into_inner())
     }
@@ -306,7 +361,7 @@ fn read_file(files: &Files, i: usize, stacked: Option<&Schema>, slot: &mut [u8])
         }
     };
     match read {
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Err(has_changed(&path)),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Err(has_changed(&path)),
         read => read.map_err(failed)?,
     }
     let meta = meta.map_err(failed)?;

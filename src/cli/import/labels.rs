@@ -43,8 +43,8 @@ pub(super) struct Labels<'a> {
 enum To {
     /// A new store, which grows in this folder.
     New(PathBuf),
-    /// A store that is there, and its classes.
-    Old(Box<Store>, Vec<Vec<u8>>),
+    /// A store that is there, its classes, and how many records have labels that are not of this import.
+    Old { store: Box<Store>, classes: Vec<Vec<u8>>, len: u64 },
 }
 
 /// The labels of an append.
@@ -62,15 +62,31 @@ impl<'a> Labels<'a> {
     /// [`ErrorKind::Exists`] where one of the two is there.
     pub(super) fn create(path: &'a Path) -> Result<Labels<'a>> {
         let partial = partial::beside(path)?;
-        std::fs::create_dir(&partial).map_err(|e| partial::not_made(&partial, "an import", e))?;
+        std::fs::create_dir(&partial)
+            .map_err(|e| partial::not_made(&partial, "an import", "remove it", e))?;
         Ok(Labels { path, to: To::New(partial) })
     }
 
-    /// Labels behind those in the store at `path`, which belong to the first `len` records.
+    /// As [`Labels::create`], for an import that goes on, in the place of what it has left in LABELS.partial.
+    pub(super) fn create_anew(path: &'a Path) -> Result<Labels<'a>> {
+        let partial = partial::beside(path)?;
+        match std::fs::remove_dir_all(&partial) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(format!("can't remove {}", partial.display()), e))
+            }
+            _ if path.symlink_metadata().is_ok() => {
+                Err(Error::new(ErrorKind::Exists, format!("{} exists already", path.display())))
+            }
+            _ => Labels::create(path),
+        }
+    }
+
+    /// Labels behind those in the store at `path`, which belong to the first `len` records. With `resume` those behind may
+    /// be there already.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] where that is no such store, or has another length.
-    pub(super) fn open(path: &'a Path, len: u64) -> Result<Labels<'a>> {
+    pub(super) fn open(path: &'a Path, len: u64, resume: bool) -> Result<Labels<'a>> {
         let store = Store::open(path)?;
         let name = path.display();
         let schema = Schema::read(&store)?;
@@ -80,12 +96,12 @@ impl<'a> Labels<'a> {
             let text = format!("{name} was not made by --labels: it needs a {CLASSES}, and records of int64");
             return Err(Error::new(ErrorKind::Unsupported, text));
         };
-        if store.len() != len {
+        if store.len() < len || (store.len() > len && !resume) {
             let text = format!("{name} holds {} labels for {len} records", store.len());
             let help = "they are no pair, or another program has changed one of them";
             return Err(Error::new(ErrorKind::Unsupported, text).with_help(help));
         }
-        Ok(Labels { path, to: To::Old(Box::new(store), classes) })
+        Ok(Labels { path, to: To::Old { store: Box::new(store), classes, len } })
     }
 
     /// Numbers the classes of the records of `names`; `linked` are links at the top that lead to folders.
@@ -115,7 +131,7 @@ impl<'a> Labels<'a> {
             .collect();
         let old = match &self.to {
             To::New(_) => &[][..],
-            To::Old(_, classes) => classes,
+            To::Old { classes, .. } => classes,
         };
         let new: HashSet<&[u8]> = class_of
             .iter()
@@ -163,7 +179,10 @@ impl<'a> Labels<'a> {
                 write_classes(folder, &numbered.classes)?;
                 append(&store, &numbered.labels)
             }
-            To::Old(store, classes) => {
+            To::Old { store, len, .. } if store.len() > *len => {
+                self.check_written(store, *len, &numbered.labels)
+            }
+            To::Old { store, classes, .. } => {
                 // The old ones keep their numbers, so that the list is right before and after.
                 if *classes != numbered.classes {
                     write_classes(self.path, &numbered.classes)?;
@@ -173,11 +192,23 @@ impl<'a> Labels<'a> {
         }
     }
 
+    /// Accepts labels that were written before the import was interrupted.
+    fn check_written(&self, store: &Store, len: u64, labels: &[u32]) -> Result<()> {
+        let is_same = |(i, &label): (u64, &u32)| Ok(store.read(i)? == i64::from(label).to_le_bytes());
+        let all = store.len() - len == labels.len() as u64;
+        if all && (len..).zip(labels).map(is_same).collect::<Result<Vec<bool>>>()?.iter().all(|same| *same) {
+            return Ok(());
+        }
+        let text = format!("{} holds other labels behind the first {len}", self.path.display());
+        Err(Error::new(ErrorKind::Unsupported, text)
+            .with_help("they are no pair, or another program has changed one of them"))
+    }
+
     /// Gives a new store its name.
     pub(super) fn finish(&self) -> Result<()> {
         match &self.to {
             To::New(folder) => partial::rename(folder, self.path),
-            To::Old(..) => Ok(()),
+            To::Old { .. } => Ok(()),
         }
     }
 
@@ -345,8 +376,10 @@ mod tests {
         labels.write(&labels.number(&names(&[b"b/1", b"d/2"]), &[]).ok().unwrap()).unwrap();
         labels.finish().unwrap();
         drop(labels);
-        assert!(Labels::open(&path, 3).is_err_and(|e| e.to_string().contains("2 labels for 3 records")));
-        let labels = Labels::open(&path, 2).unwrap();
+        assert!(
+            Labels::open(&path, 3, false).is_err_and(|e| e.to_string().contains("2 labels for 3 records"))
+        );
+        let labels = Labels::open(&path, 2, false).unwrap();
         let refused = labels.number(&names(&[b"d/3", b"c/4", b"a/5", b"e/6"]), &[]);
         let Err(Failure::Failed(e)) = refused else { panic!("the numbers would shift") };
         let text = e.to_string();

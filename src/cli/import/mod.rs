@@ -2,7 +2,8 @@
 //!
 //! First everything is looked at and checked against the store (see `plan`); then one thread reads ahead while this
 //! one appends (see `feed`), all within one append that becomes visible at its end. A new store grows in
-//! STORE.partial and is renamed when it is durable; whatever stops the command leaves no STORE, or the old one.
+//! STORE.partial and is renamed when it is durable; whatever stops the command leaves no STORE, or the old one, and what
+//! it has done so far, to go on with (see `resume`).
 
 mod archive;
 mod arrays;
@@ -16,6 +17,7 @@ mod listed;
 mod npz;
 mod order;
 mod plan;
+mod resume;
 mod stack;
 #[cfg(test)]
 mod tests;
@@ -24,16 +26,17 @@ use std::path::{Path, PathBuf};
 
 use indicatif::HumanBytes;
 use zrfs::dataset::Schema;
-use zrfs::{Appender, Codec, Error, ErrorKind, Result, Store, Version};
+use zrfs::{Codec, Error, ErrorKind, Result, Stats, Store, Version};
 
 use super::output::Output;
 use super::signals::Stop;
-use super::{CodecName, Failure, ImportArgs, Links, Outcome, partial, progress};
+use super::{CodecName, Failure, ImportArgs, Links, Outcome, one_line, partial, progress};
 use archive::Choice;
-use feed::{Feed, How, Records};
+use feed::{Feed, How, Learned};
 use folder::Only;
-use labels::Labels;
+use labels::{Labels, Numbered};
 use plan::{Look, Plan};
+use resume::{Append, Options};
 
 /// `zrfs import`
 pub(super) fn run(args: &ImportArgs) -> Outcome {
@@ -50,14 +53,6 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     let only = Only::new(&args.only).map_err(Failure::Usage)?;
     let stop = Stop::on_signals()?;
     let labels = args.labels.as_deref();
-    if args.large && !args.append {
-        return Err(Failure::Usage(
-            "--large goes with --append; a new store becomes what it needs to be".into(),
-        ));
-    }
-    if labels == Some(path) {
-        return Err(Failure::Usage("the labels need a store of their own".into()));
-    }
     let look = Look {
         only: only.as_ref(),
         links: args.links,
@@ -66,13 +61,38 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
         rows: args.rows,
         codec,
     };
-    let import = Import { path, labels, codec, choice: look.choice(), v1: args.v1, large: args.large, stop };
+    let import = Import {
+        path,
+        labels,
+        codec,
+        choice: look.choice(),
+        v1: args.v1,
+        large: args.large,
+        resume: args.resume,
+        options: Options::of(args),
+        command: Some(resume::command()),
+        stop,
+    };
+    if args.large && !args.append {
+        return Err(Failure::Usage(
+            "--large goes with --append; a new store becomes what it needs to be".into(),
+        ));
+    }
+    if labels == Some(path) {
+        return Err(Failure::Usage("the labels need a store of their own".into()));
+    }
     let (plan, notes) = Plan::make(sources, &look, &import.stop)?;
     if labels.is_some() && matches!(plan, Plan::Arrays(_)) {
         return Err(Failure::Usage("--labels goes with files: an array's records have no class".into()));
     }
-    let done = if args.append { import.append(&plan)? } else { import.create(&plan)? };
-    done.tell(path, labels, &notes)
+    match if args.append { import.append(&plan)? } else { import.create(&plan)? } {
+        Some(done) => done.tell(path, labels, &notes),
+        None => {
+            let mut out = Output::new();
+            out.line(format_args!("nothing to resume: {} is complete", path.display()))?;
+            out.finish()
+        }
+    }
 }
 
 /// What to do about records that version 1 does not hold.
@@ -88,6 +108,10 @@ struct Import<'a> {
     choice: Choice<'a>,
     v1: bool,
     large: bool,
+    resume: bool,
+    options: Options,
+    /// The command that goes on with it; `None` where an interruption leaves nothing.
+    command: Option<String>,
     stop: Stop,
 }
 
@@ -103,22 +127,64 @@ pub(super) struct Done {
     notes: Vec<String>,
 }
 
+/// Why an import was not completed, and whether a part of it stays to go on with.
+struct Stopped {
+    failure: Failure,
+    kept: bool,
+}
+
+impl<E: Into<Failure>> From<E> for Stopped {
+    fn from(e: E) -> Stopped {
+        Stopped { failure: e.into(), kept: false }
+    }
+}
+
+/// Where an append stands before anything is read.
+struct Begun<'a> {
+    append: Append<'a>,
+    /// Marks of the records that are done.
+    done: Vec<u64>,
+    before: Stats,
+    /// Where version 1 is to hold all records: what to do about what it does not hold.
+    v1_only: Option<&'static str>,
+}
+
 /// Packs `source` into the new store `path` with the defaults, for the demo.
 pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::result::Result<Done, Failure> {
     let codec = Codec::default();
     let links = Links::Follow;
     let look = Look { only: None, links, null: false, stack: false, rows: None, codec };
-    let choice = look.choice();
-    let import = Import { path, labels: None, codec, choice, v1: false, large: false, stop };
+    let import = Import {
+        path,
+        labels: None,
+        codec,
+        choice: look.choice(),
+        v1: false,
+        large: false,
+        resume: false,
+        options: Options::default(),
+        command: None,
+        stop,
+    };
     let (plan, _) = Plan::make(&[source], &look, &import.stop)?;
-    import.create(&plan)
+    import.make(&plan)
 }
 
 impl Import<'_> {
-    /// Makes a new store.
-    fn create(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
-        for path in [self.path].into_iter().chain(self.labels) {
-            if path.symlink_metadata().is_ok() {
+    /// Makes a new store, or goes on with one; `None` where it is complete already.
+    fn create(&self, plan: &Plan) -> std::result::Result<Option<Done>, Failure> {
+        if self.resume && is_there(self.path) && !is_there(&partial::beside(self.path)?) {
+            // It may be anything.
+            Store::open_read_only(self.path)?;
+            return Ok(None);
+        }
+        self.make(plan).map(Some)
+    }
+
+    fn make(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
+        // Labels that were named before an interruption are looked at when the data are there.
+        for path in [self.path].into_iter().chain(self.labels.filter(|_| !self.resume)) {
+            if is_there(path) {
                 let text = format!("{} exists already", path.display());
                 let help = "choose another name, or add to a store with --append";
                 return Err(Error::new(ErrorKind::Exists, text).with_help(help).into());
@@ -131,35 +197,130 @@ impl Import<'_> {
             plan.tell_oversized(WITHOUT_V1);
             return Err(Failure::Told);
         }
-        // Made here or refused: what another import has made is not ours to fill, nor to remove.
-        std::fs::create_dir(&partial).map_err(|e| partial::not_made(&partial, "an import", e))?;
-        let done = self.fill(&partial, version, plan);
-        if done.is_err() {
-            // Half a store is of no use to anybody; what can't be removed is named at the next import.
-            let _ = std::fs::remove_dir_all(&partial);
+        if self.resume {
+            return self.go_on(&partial, version, plan).map_err(|stopped| stopped.failure);
         }
-        done
+        // Made here or refused: what another import has made is not ours to fill, nor to remove.
+        std::fs::create_dir(&partial).map_err(|e| {
+            partial::not_made(&partial, "an import", "continue it with --resume, or remove it", e)
+        })?;
+        self.fill(&partial, version, plan).map_err(|stopped| {
+            if !stopped.kept {
+                // What can't be removed is named at the next import.
+                let _ = std::fs::remove_dir_all(&partial);
+            }
+            stopped.failure
+        })
     }
 
-    fn fill(&self, partial: &Path, version: Version, plan: &Plan) -> std::result::Result<Done, Failure> {
+    /// Fills a store that was just begun.
+    fn fill(&self, partial: &Path, version: Version, plan: &Plan) -> std::result::Result<Done, Stopped> {
         let labels = self.labels.map(Labels::create).transpose()?;
         let filled = || {
             let store = Store::create(partial, version)?;
-            if let Some(schema) = plan.schema() {
-                schema.write(&store)?;
-            }
-            let done = self.pour(&store, plan, self.v1.then_some(WITHOUT_V1), labels.as_ref())?;
-            store.sync()?;
-            Ok(done)
+            let before = store.stats()?;
+            let append = Append::new(store.appender()?, &self.options);
+            let v1_only = self.v1.then_some(WITHOUT_V1);
+            self.complete(
+                &store,
+                partial,
+                plan,
+                Begun { append, done: Vec::new(), before, v1_only },
+                labels.as_ref(),
+            )
         };
-        let done = filled().and_then(|done| {
-            self.name(partial, labels.as_ref())?;
-            Ok(done)
-        });
-        if let (Err(_), Some(labels)) = (&done, &labels) {
-            labels.discard();
+        filled().inspect_err(|_| labels.iter().for_each(Labels::discard))
+    }
+
+    /// Goes on filling the store in `partial`.
+    fn go_on(&self, partial: &Path, version: Version, plan: &Plan) -> std::result::Result<Done, Stopped> {
+        if !is_there(partial) {
+            let text = format!("nothing to resume: there is no {}", partial.display());
+            let help = "import without --resume";
+            return Err(Error::new(ErrorKind::NotFound, text).with_help(help).into());
         }
-        done
+        let store = resume::reopen(partial, version)?;
+        let before = store.stats()?;
+        let anew = format!("remove {0} and import again: rm -r {0}", partial.display());
+        let v1_only = self.v1.then_some(WITHOUT_V1);
+        let begun = match self.resumed(&store, plan, before, &anew)? {
+            Some(begun) => Begun { v1_only, ..begun },
+            None => {
+                // Held until the end, as by an import that is running.
+                let append = Append::new(store.appender()?, &self.options);
+                if before.records > 0 {
+                    return self.name_complete(&store, partial, plan, append, &anew);
+                }
+                Begun { append, done: Vec::new(), before, v1_only }
+            }
+        };
+        let labels = self.labels.map(Labels::create_anew).transpose()?;
+        let done = self.complete(&store, partial, plan, begun, labels.as_ref());
+        done.inspect_err(|_| labels.iter().for_each(Labels::discard))
+    }
+
+    /// Names a store that an import had completed before it was interrupted.
+    fn name_complete(
+        &self,
+        store: &Store,
+        partial: &Path,
+        plan: &Plan,
+        append: Append<'_>,
+        anew: &str,
+    ) -> std::result::Result<Done, Stopped> {
+        let stats = store.stats()?;
+        // What is read again is not appended: it has the names, which the labels need.
+        let how = How { choice: self.choice, v1_only: None, stop: &self.stop, done: &[] };
+        let read = if plan.is_known() { Learned::default() } else { Feed::over(plan, &how, |_| Ok(()))? };
+        let names = read.names.as_ref().or(plan.names());
+        let linked = if plan.is_known() { plan.linked_classes() } else { &read.linked_classes };
+        let records = names.map_or(plan.records(), |names| names.len() as u64);
+        if records != stats.records {
+            let text = format!(
+                "{} is complete with {} records, but the sources hold {records}",
+                partial.display(),
+                stats.records
+            );
+            return Err(Error::new(ErrorKind::Unsupported, text).with_help(anew).into());
+        }
+        let (mut labels, mut numbered) = (None, None);
+        if let (Some(path), Some(names)) = (self.labels, names) {
+            let again =
+                if is_there(path) { Labels::open(path, 0, true)? } else { Labels::create_anew(path)? };
+            let numbers = again.number(names, linked)?;
+            again.write(&numbers)?;
+            (labels, numbered) = (Some(again), Some(numbers));
+        }
+        // Nothing was appended.
+        drop(append);
+        self.name(partial, labels.as_ref())?;
+        Ok(Done {
+            records,
+            bytes: stats.logical_bytes,
+            total: stats.records,
+            stored: stats.live_bytes,
+            became_v2: stats.version == Version::V2,
+            classes: numbered.map(|numbered| numbered.classes.len()),
+            notes: read.notes,
+        })
+    }
+
+    /// Appends everything to the new store in `partial`, and gives it its name.
+    fn complete(
+        &self,
+        store: &Store,
+        partial: &Path,
+        plan: &Plan,
+        begun: Begun<'_>,
+        labels: Option<&Labels<'_>>,
+    ) -> std::result::Result<Done, Stopped> {
+        if begun.done.is_empty() {
+            resume::write_schema(store, plan.schema())?;
+        }
+        let numbered = self.prepare(store, plan, labels)?;
+        let done = self.pour(store, plan, begun, labels, numbered)?;
+        self.name(partial, labels).map_err(|e| self.with_rest(e.into(), done.records, plan))?;
+        Ok(done)
     }
 
     /// Gives the new stores their names, the labels first.
@@ -168,12 +329,29 @@ impl Import<'_> {
         partial::rename(partial, self.path).inspect_err(|_| labels.into_iter().for_each(Labels::take_back))
     }
 
-    /// Adds to a store that is there.
-    fn append(&self, plan: &Plan) -> std::result::Result<Done, Failure> {
+    /// Adds to a store that is there; `None` where that was done already.
+    fn append(&self, plan: &Plan) -> std::result::Result<Option<Done>, Failure> {
         let store = Store::open(self.path)?;
         for path in [self.path].into_iter().chain(self.labels) {
             plan.check_apart(path)?;
         }
+        let before = store.stats()?;
+        let begun = if self.resume {
+            match self.resumed(&store, plan, before, "import without --resume")? {
+                Some(begun) => Some(begun),
+                None if resume::holds_all(&store, plan)? => return Ok(None),
+                None => {
+                    let text = format!(
+                        "nothing to resume: no append to {} was interrupted, or another change has ended it",
+                        self.path.display()
+                    );
+                    let help = "import without --resume";
+                    return Err(Error::new(ErrorKind::NotFound, text).with_help(help).into());
+                }
+            }
+        } else {
+            None
+        };
         plan.check_fits(store.len())?;
         check_schema(&store, plan.schema())?;
         let needed = plan.version_for(store.version());
@@ -184,90 +362,125 @@ impl Import<'_> {
         }
         let large = (store.version() == Version::V1 && !self.large).then_some(LARGE);
         let v1_only = if self.v1 { Some(LEAVE_OUT_V1) } else { large };
-        let labels = self.labels.map(|path| Labels::open(path, store.len())).transpose()?;
-        let done = self.pour(&store, plan, v1_only, labels.as_ref())?;
-        store.sync()?;
-        Ok(done)
+        let labels = self.labels.map(|path| Labels::open(path, store.len(), self.resume)).transpose()?;
+        let numbered = self.prepare(&store, plan, labels.as_ref())?;
+        let begun = match begun {
+            Some(begun) => Begun { v1_only, ..begun },
+            None => {
+                let append = Append::begin(store.appender()?, &self.options)?;
+                Begun { append, done: Vec::new(), before, v1_only }
+            }
+        };
+        let done = self.pour(&store, plan, begun, labels.as_ref(), numbered);
+        done.map(Some).map_err(|stopped| stopped.failure)
     }
 
-    /// Appends everything that the plan names, and makes its labels durable. Where version 1 is to hold all of it, `v1_only`
-    /// says what to do about what it does not hold.
+    /// Goes on with an interrupted append to `store`, where there is one and the sources are those that it had.
+    fn resumed<'s>(
+        &self,
+        store: &'s Store,
+        plan: &Plan,
+        before: Stats,
+        anew: &str,
+    ) -> Result<Option<Begun<'s>>> {
+        let Some((appender, interrupted)) = store.resume()? else { return Ok(None) };
+        let append = Append::go_on(appender, &interrupted, &self.options, anew)?;
+        resume::check_sources(&interrupted.marks, plan, anew)?;
+        Ok(Some(Begun { append, done: interrupted.marks, before, v1_only: None }))
+    }
+
+    /// Checks the names that are known before anything is read, and numbers their classes.
+    fn prepare(
+        &self,
+        store: &Store,
+        plan: &Plan,
+        labels: Option<&Labels<'_>>,
+    ) -> std::result::Result<Option<Numbered>, Failure> {
+        let Some(names) = plan.names() else { return Ok(None) };
+        store.check_names(names)?;
+        let known = labels.filter(|_| plan.is_known());
+        known.map(|labels| labels.number(names, plan.linked_classes())).transpose()
+    }
+
+    /// Appends everything that the plan names behind what is done, and makes it and its labels durable.
     fn pour(
         &self,
         store: &Store,
         plan: &Plan,
-        v1_only: Option<&'static str>,
+        begun: Begun<'_>,
         labels: Option<&Labels<'_>>,
-    ) -> std::result::Result<Done, Failure> {
-        let before = store.stats()?;
-        let mut numbered = None;
-        if let Some(names) = plan.names() {
-            store.check_names(names)?;
-            if plan.is_known() {
-                let number = |labels: &Labels<'_>| labels.number(names, plan.linked_classes());
-                numbered = labels.map(number).transpose()?;
-            }
-        }
-        let mut appender = store.appender()?;
-        appender.set_version(plan.version_for(store.version()));
+        mut numbered: Option<Numbered>,
+    ) -> std::result::Result<Done, Stopped> {
+        let Begun { mut append, done, before, v1_only } = begun;
+        append.set_version(plan.version_for(store.version()));
         let bar = if plan.is_known() {
-            progress::bytes("importing", plan.bytes())
+            progress::bytes("importing", plan.bytes()).with_position(plan.bytes_of(done.len()))
         } else {
             progress::stream("importing")
         };
-        let (first, mut bytes) = (appender.len(), 0);
-        let how = How { choice: self.choice, v1_only, stop: &self.stop };
-        let poured = Feed::over(plan, &how, |batch| {
-            // What was known has been seen to; what was not is refused by the feed where it must not be.
-            appender.set_version(batch.records.version());
-            put(&mut appender, first, &batch.records, self.codec)?;
-            bytes += batch.records.bytes();
-            bar.inc(batch.records.bytes());
-            Ok(())
-        });
-        bar.finish_and_clear();
-        let learned = poured?;
-        if let Some(names) = learned.names.as_ref().or(plan.names()) {
-            appender.set_names(names)?;
+        let how = How { choice: self.choice, v1_only, stop: &self.stop, done: &done };
+        let mut notes = Vec::new();
+        let mut pour = || -> std::result::Result<(), Failure> {
+            let poured = Feed::over(plan, &how, |batch| {
+                append.put(batch, self.codec)?;
+                bar.inc(batch.records.bytes());
+                Ok(())
+            });
+            bar.finish_and_clear();
+            let learned = poured?;
+            if let Some(names) = learned.names.as_ref().or(plan.names()) {
+                append.set_names(names)?;
+            }
+            if let (Some(labels), Some(names)) = (labels, &learned.names) {
+                numbered = Some(labels.number(names, &learned.linked_classes)?);
+            }
+            if let (Some(labels), Some(numbered)) = (labels, &numbered) {
+                labels.write(numbered)?;
+            }
+            notes = learned.notes;
+            append.commit()?;
+            Ok(store.sync()?)
+        };
+        if let Err(failure) = pour() {
+            let kept =
+                append.keep(matches!(&failure, Failure::Failed(e) if e.kind() == ErrorKind::Interrupted));
+            return Err(if kept > 0 { self.with_rest(failure, kept, plan) } else { failure.into() });
         }
-        if let (Some(labels), Some(names)) = (labels, &learned.names) {
-            numbered = Some(labels.number(names, &learned.linked_classes)?);
-        }
-        if let (Some(labels), Some(numbered)) = (labels, &numbered) {
-            labels.write(numbered)?;
-        }
-        let total = appender.len();
-        appender.commit()?;
+        let after = store.stats()?;
         Ok(Done {
-            records: total - first,
-            bytes,
-            total,
-            stored: store.stats()?.live_bytes.saturating_sub(before.live_bytes),
+            records: after.records - before.records,
+            bytes: after.logical_bytes.saturating_sub(before.logical_bytes),
+            total: after.records,
+            stored: after.live_bytes.saturating_sub(before.live_bytes),
             became_v2: store.version() == Version::V2
                 && (before.version == Version::V1 || before.records == 0),
             classes: numbered.map(|numbered| numbered.classes.len()),
-            notes: learned.notes,
+            notes,
         })
+    }
+
+    /// A failure that leaves `kept` records, with the command that goes on behind them.
+    fn with_rest(&self, failure: Failure, kept: u64, plan: &Plan) -> Stopped {
+        let Some(command) = &self.command else { return failure.into() };
+        let all = plan.records();
+        let of = if plan.is_known() { format!(" of {all}") } else { String::new() };
+        let rest = format!("{kept}{of} records are kept; continue with: {command}");
+        let failure = match failure {
+            Failure::Failed(e) if e.kind() == ErrorKind::Interrupted => {
+                Error::new(e.kind(), format!("interrupted: {rest}")).into()
+            }
+            Failure::Failed(e) => Error::new(e.kind(), format!("{e}; {rest}")).into(),
+            told => {
+                eprintln!("zrfs: {}", one_line(rest));
+                told
+            }
+        };
+        Stopped { failure, kept: true }
     }
 }
 
-/// Appends a batch of an import whose first record is `first`.
-fn put(appender: &mut Appender<'_>, first: u64, records: &Records, codec: Codec) -> Result<()> {
-    match records {
-        Records::Equal { bytes, len } => appender.append(bytes, *len, codec),
-        Records::Ragged { bytes, offsets, lens } => appender.append_ragged(bytes, offsets, lens, codec),
-        Records::Copies { of, .. } => {
-            let (mut bytes, mut offsets, mut lens) = (Vec::new(), Vec::new(), Vec::new());
-            for &of in of {
-                let copy = appender.read(first + of)?;
-                offsets.push(bytes.len() as u64);
-                // No record is longer than 1 GiB.
-                lens.push(u32::try_from(copy.len()).unwrap_or(u32::MAX));
-                if bytes.is_empty() { bytes = copy } else { bytes.extend_from_slice(&copy) }
-            }
-            appender.append_ragged(&bytes, &offsets, &lens, codec)
-        }
-    }
+fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
 }
 
 impl Done {

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use zrfs::dataset::Schema;
 use zrfs::format::MAX_RECORDS;
 use zrfs::store::NewNames;
 use zrfs::{Codec, Error, ErrorKind, Version};
 
 use super::archive::{self, Choice};
-use super::arrays::Arrays;
+use super::arrays::{Array, Arrays};
 use super::files::Files;
 use super::folder::{Only, walk};
 use super::{hints, listed, npz, stack};
@@ -171,6 +172,45 @@ impl Plan {
         match self {
             Plan::Files(files, _) => files.len() as u64,
             Plan::Arrays(arrays) => arrays.records,
+        }
+    }
+
+    /// Marks of the first `most` records, or of all, where they are known before they are read.
+    pub(super) fn marks(&self, most: usize) -> Option<Vec<u64>> {
+        match self {
+            Plan::Files(files, _) if !files.are_known() => None,
+            Plan::Files(files, _) => {
+                Some((0..files.len().min(most)).into_par_iter().map(|i| files.mark(i)).collect())
+            }
+            Plan::Arrays(arrays) => {
+                let marks =
+                    |array: &Array| (0..array.records).map(|record| array.mark(record)).collect::<Vec<_>>();
+                Some(arrays.files.iter().flat_map(marks).take(most).collect())
+            }
+        }
+    }
+
+    /// What the `i`-th record is made of, for messages.
+    pub(super) fn name_of(&self, i: usize) -> String {
+        match self {
+            Plan::Files(files, _) => files.path(i).display().to_string(),
+            Plan::Arrays(arrays) => {
+                let mut first = 0;
+                let array = arrays.files.iter().find(|array| {
+                    first += array.records;
+                    first > i as u64
+                });
+                array.map(|array| array.path.display().to_string()).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Bytes of the first `count` records.
+    pub(super) fn bytes_of(&self, count: usize) -> u64 {
+        match self {
+            Plan::Files(files, None) => files.sizes().iter().take(count).map(|&size| u64::from(size)).sum(),
+            Plan::Files(_, Some(schema)) => schema.record_bytes().saturating_mul(count as u64),
+            Plan::Arrays(arrays) => arrays.schema.record_bytes().saturating_mul(count as u64),
         }
     }
 

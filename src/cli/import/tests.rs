@@ -8,14 +8,29 @@ use std::time::{Duration, SystemTime};
 
 use zrfs::store::NodeKind;
 
+use super::feed::Records;
 use super::*;
 
 const DEFAULTS: Look<'static> =
     Look { only: None, links: Links::Follow, null: false, stack: false, rows: None, codec: Codec::Raw };
 
 fn import<'a>(path: &'a Path, labels: Option<&'a Path>) -> Import<'a> {
-    let choice = Choice::default();
-    Import { path, labels, codec: Codec::Raw, choice, v1: false, large: false, stop: Stop::default() }
+    Import {
+        path,
+        labels,
+        codec: Codec::Raw,
+        choice: Choice::default(),
+        v1: false,
+        large: false,
+        resume: false,
+        options: Options::default(),
+        command: Some("the command".into()),
+        stop: Stop::default(),
+    }
+}
+
+fn how<'a>(stop: &'a Stop, done: &'a [u64]) -> How<'a> {
+    How { choice: Choice::default(), v1_only: None, stop, done }
 }
 
 fn plan(sources: &[&Path], look: &Look<'_>) -> Plan {
@@ -114,7 +129,7 @@ fn only_leaves_folders_and_links_to_folders() {
     let look = Look { only: only.as_ref(), links: Links::Keep, ..DEFAULTS };
     let (store, labels) = (dir.path().join("s.zr"), dir.path().join("l.zr"));
     let done = import(&store, Some(&labels)).create(&plan(&[&root], &look)).ok().unwrap();
-    assert_eq!(done.classes, Some(3));
+    assert_eq!(done.unwrap().classes, Some(3));
     let found: Vec<_> = tree_of(&store).into_keys().collect();
     assert_eq!(found, [&b""[..], b"a", b"a/1.png", b"b", b"b/l.png", b"class"]);
 }
@@ -180,8 +195,7 @@ fn marks_depend_on_path_size_and_time_alone() {
         }
         let mut marks = Vec::new();
         let plan = plan(&[root.path()], &DEFAULTS);
-        let how = How { choice: Choice::default(), v1_only: None, stop: &Stop::default() };
-        Feed::over(&plan, &how, |batch| {
+        Feed::over(&plan, &how(&Stop::default(), &[]), |batch| {
             marks.extend_from_slice(&batch.marks);
             Ok(())
         })
@@ -194,4 +208,125 @@ fn marks_depend_on_path_size_and_time_alone() {
     assert_eq!(marks(&[("a", "zz", 1), ("b", "xy", 1)]), first);
     assert_ne!(marks(&[("a", "xyz", 1)])[0], first[0]);
     assert_ne!(marks(&[("a", "xy", 2)])[0], first[0]);
+}
+
+/// Records that are read behind those that are done, and the marks of all.
+fn rest(plan: &Plan, done: &[u64]) -> (Vec<Vec<u8>>, Vec<u64>) {
+    let (mut records, mut marks) = (Vec::new(), done.to_vec());
+    Feed::over(plan, &how(&Stop::default(), done), |batch| {
+        marks.extend_from_slice(&batch.marks);
+        match &batch.records {
+            Records::Equal { bytes, len } => records.extend(bytes.chunks(*len).map(<[u8]>::to_vec)),
+            Records::Ragged { bytes, offsets, lens } => {
+                let record = |(&at, &len): (&u64, &u32)| bytes[at as usize..][..len as usize].to_vec();
+                records.extend(offsets.iter().zip(lens).map(record));
+            }
+            Records::Copies { .. } => panic!("there are no links"),
+        }
+        Ok(())
+    })
+    .unwrap();
+    (records, marks)
+}
+
+#[test]
+fn what_is_done_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    create_dir_all(&root).unwrap();
+    for i in 0..7 {
+        write(root.join(format!("{i}")), format!("file {i}")).unwrap();
+    }
+    let arrays: Vec<_> = (0..3u8).map(|i| dir.path().join(format!("{i}.npy"))).collect();
+    for (i, path) in arrays.iter().enumerate() {
+        let mut bytes = Schema::new("|u1", &[3, 2], Codec::Raw).unwrap().npy_header();
+        bytes.extend((0..6).map(|byte| byte + 10 * i as u8));
+        write(path, bytes).unwrap();
+    }
+    let sources: Vec<_> = arrays.iter().map(|path| path.as_path()).collect();
+    for plan in [plan(&[&root], &DEFAULTS), plan(&sources, &DEFAULTS)] {
+        let (records, marks) = rest(&plan, &[]);
+        assert!(records.len() >= 7);
+        assert_eq!(plan.marks(usize::MAX).unwrap(), marks);
+        for done in 0..=marks.len() {
+            assert_eq!(rest(&plan, &marks[..done]), (records[done..].to_vec(), marks.clone()), "{done}");
+            assert_eq!(plan.marks(done).unwrap(), marks[..done]);
+        }
+    }
+}
+
+#[test]
+fn what_became_of_the_sources_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    let of = |names: &[&str]| {
+        let _ = std::fs::remove_dir_all(&root);
+        create_dir_all(&root).unwrap();
+        for name in names {
+            let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+            write(root.join(name), "x").unwrap();
+            File::options().write(true).open(root.join(name)).unwrap().set_modified(at).unwrap();
+        }
+        plan(&[&root], &DEFAULTS)
+    };
+    let done = of(&["b", "c", "d"]).marks(3).unwrap();
+    let said = |names: &[&str]| {
+        let found = resume::check_sources(&done, &of(names), "begin anew");
+        found.err().map(|e| e.to_string().replace(&format!("{}/", root.display()), ""))
+    };
+    assert_eq!(said(&["b", "c", "d"]), None);
+    assert_eq!(said(&["b", "c", "d", "e"]), None);
+    let among = "among the 3 records that are done; begin anew";
+    assert_eq!(said(&["a", "b", "c", "d"]).unwrap(), format!("a was added {among}"));
+    assert_eq!(said(&["b", "d", "e"]).unwrap(), format!("a file before d was removed, which is {among}"));
+    assert_eq!(
+        said(&["b", "cc", "d"]).unwrap(),
+        format!("cc has changed (name, size or time), and is {among}")
+    );
+    let fewer = "3 records are done, but the sources hold only 2: some were removed; begin anew";
+    assert_eq!(said(&["b", "c"]).unwrap(), fewer);
+}
+
+#[test]
+fn an_import_that_was_killed_at_the_renames_is_completed() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    for name in ["a/1", "a/2", "b/3"] {
+        create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        write(root.join(name), name).unwrap();
+    }
+    let (store, labels) = (dir.path().join("s.zr"), dir.path().join("l.zr"));
+    let plan = plan(&[&root], &DEFAULTS);
+    let made = import(&store, Some(&labels)).create(&plan).ok().unwrap().unwrap();
+    assert_eq!((made.records, made.classes), (3, Some(2)));
+    let go_on = || Import { resume: true, ..import(&store, Some(&labels)) }.create(&plan);
+    let unname = |path: &Path| std::fs::rename(path, partial::beside(path).unwrap()).unwrap();
+    let check = |what: &str| {
+        let label = |i| Store::open_read_only(&labels).unwrap().read(i).unwrap()[0];
+        assert_eq!([label(0), label(1), label(2)], [0, 0, 1], "{what}");
+        assert_eq!(Store::open_read_only(&store).unwrap().read(2).unwrap(), b"b/3", "{what}");
+        assert!(go_on().ok().unwrap().is_none(), "{what}: it is complete");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "{what}");
+    };
+    unname(&store);
+    assert_eq!(go_on().ok().unwrap().unwrap().records, 3);
+    check("the labels have their name");
+
+    unname(&store);
+    unname(&labels);
+    assert_eq!(go_on().ok().unwrap().unwrap().classes, Some(2));
+    check("nothing has its name");
+
+    unname(&store);
+    std::fs::remove_dir_all(&labels).unwrap();
+    assert!(go_on().is_ok());
+    check("the labels are lost");
+
+    unname(&store);
+    let other = Store::open(&labels).unwrap();
+    other.delete(&[2]).unwrap();
+    drop(other);
+    let text = text(go_on().err().unwrap());
+    assert!(text.contains("holds other labels"), "{text}");
+    assert!(!store.exists());
 }

@@ -15,8 +15,8 @@ use super::read::{FIRST_UNIT, NAMES, TREE, open_tree};
 use super::window::Nodes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    FIRST_AT, HEADER_BYTES, Header, NAMES_FIRST_UNIT, NEXT_AT, ROOT_NODE, TREE_HEADER_BYTES, TreeExtent,
-    TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, name_at, node_at,
+    FIRST_AT, HEADER_BYTES, Header, NAMES_FIRST_UNIT, NAMES_HEADER_BYTES, NEXT_AT, ROOT_NODE,
+    TREE_HEADER_BYTES, TreeExtent, TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, name_at, node_at,
 };
 use crate::storage::{Access, Directory, StorageFile};
 use crate::store::append::Appender;

@@ -17,28 +17,34 @@ struct Batch {
     offsets: Vec<u64>,
     lens: Vec<u32>,
     marks: Vec<u64>,
+    /// Which file the first record is.
+    first: usize,
 }
 
 impl Batch {
     /// Hands the batch over where it is full once a record of `size` bytes is in it.
-    fn make_room(&mut self, size: u64, feed: &Feed<'_>) -> Result<()> {
+    fn make_room(&mut self, size: u64, feed: &Feed<'_>, files: &Files) -> Result<()> {
         let full = self.bytes.len() as u64 + size > BATCH || self.lens.len() >= BATCH_FILES;
-        if full { self.send(feed) } else { Ok(()) }
+        if full { self.send(feed, files) } else { Ok(()) }
     }
 
-    /// Takes note of a record whose bytes came last.
-    fn add(&mut self, size: u32, mark: u64) {
+    /// Takes note of the `i`-th file, whose bytes came last.
+    fn add(&mut self, files: &Files, i: usize) {
+        if self.lens.is_empty() {
+            self.first = i;
+        }
+        let size = files.size(i);
         self.offsets.push(self.bytes.len() as u64 - u64::from(size));
         self.lens.push(size);
-        self.marks.push(mark);
+        self.marks.push(files.mark(i));
     }
 
-    fn send(&mut self, feed: &Feed<'_>) -> Result<()> {
-        let Batch { bytes, offsets, lens, marks } = std::mem::take(self);
+    fn send(&mut self, feed: &Feed<'_>, files: &Files) -> Result<()> {
+        let Batch { bytes, offsets, lens, marks, first } = std::mem::take(self);
         if lens.is_empty() {
             return Ok(());
         }
-        feed.send(Records::Ragged { bytes, offsets, lens }, marks)
+        feed.send(Records::Ragged { bytes, offsets, lens }, marks, |i| files.path(first + i))
     }
 }
 
@@ -63,15 +69,15 @@ pub(in crate::cli::import) fn read_known(
         if (member.size, member.modified_ns) != (size, modified_ns) {
             return Err(has_changed(Path::new(&place)));
         }
-        batch.make_room(size, feed)?;
+        batch.make_room(size, feed, files)?;
         members.read(size, &mut batch.bytes)?;
-        batch.add(files.size(next), files.mark(next));
+        batch.add(files, next);
         next += 1;
     }
     if next < end {
         return Err(has_changed(Path::new(&place)));
     }
-    batch.send(feed)?;
+    batch.send(feed, files)?;
     send_copies(feed, files, end, copies, first)
 }
 
@@ -80,14 +86,20 @@ fn send_copies(feed: &Feed<'_>, files: &Files, at: usize, copies: &[u32], first:
     let (mut of, mut marks, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (i, &copy) in (at..).zip(copies) {
         if !of.is_empty() && (bytes + u64::from(files.size(i)) > BATCH || of.len() == BATCH_FILES) {
-            feed.send(Records::Copies { of: std::mem::take(&mut of), bytes }, std::mem::take(&mut marks))?;
+            let first = i - of.len();
+            let copies = Records::Copies { of: std::mem::take(&mut of), bytes };
+            feed.send(copies, std::mem::take(&mut marks), |i| files.path(first + i))?;
             bytes = 0;
         }
         of.push(first + u64::from(copy));
         marks.push(files.mark(i));
         bytes += u64::from(files.size(i));
     }
-    if of.is_empty() { Ok(()) } else { feed.send(Records::Copies { of, bytes }, marks) }
+    if of.is_empty() {
+        return Ok(());
+    }
+    let first = at + copies.len() - of.len();
+    feed.send(Records::Copies { of, bytes }, marks, |i| files.path(first + i))
 }
 
 /// Files of which some are known only once they are read.
@@ -116,7 +128,7 @@ impl Streamed {
 
     /// Reads an archive that can be read only once.
     pub(in crate::cli::import) fn read(&mut self, feed: &Feed<'_>, source: &Source) -> Result<()> {
-        let How { choice, v1_only, stop } = *feed.how();
+        let How { choice, v1_only, stop, .. } = *feed.how();
         let (place, first, before) = (source.place(), self.files.len(), self.records());
         let mut reading = Reading::start(source, choice, &self.files, false, stop)?;
         let mut batch = Batch::default();
@@ -133,11 +145,11 @@ impl Streamed {
                 let help = v1_only.unwrap_or("leave it out with --only");
                 return Err(Error::new(ErrorKind::RecordSize, text).with_help(help));
             }
-            batch.make_room(size, feed)?;
+            batch.make_room(size, feed, &self.files)?;
             reading.read(size, &mut batch.bytes)?;
-            batch.add(self.files.size(i), self.files.mark(i));
+            batch.add(&self.files, i);
         }
-        batch.send(feed)?;
+        batch.send(feed, &self.files)?;
         let of_archive = self.files.len();
         let (copies, notes) = reading.end(&mut self.files)?;
         self.notes.extend(notes);
