@@ -116,7 +116,12 @@ impl Writer {
         if let Some(sums) = &mut sidecars.sums {
             sums.reload()?;
             // The header may be the same and the records others; but not where loaderx can't have been.
-            let rewritten = || Ok(header.version == Version::V1 && sums.is_older_than(store.modified()?)?);
+            // While a step of ours is unfinished its mark has kept loaderx out.
+            let rewritten = || {
+                let may_be =
+                    header.version == Version::V1 && matches!(store.meta.any_header(), Ok((_, false)));
+                Ok::<_, Error>(may_be && sums.is_older_than(store.modified()?)?)
+            };
             if sums.is_foreign(header) || rewritten()? {
                 history::accept(store, header, sums)?;
             }
