@@ -369,8 +369,8 @@ struct SealArgs {
   zrfs mount -f photos.zr /mnt/photos
 
 Options (-o): allow_other, allow_root, noexec, uid=N, gid=N, umask=OCTAL,
-  ext=NAME (extension in records/), threads=N, cache=MiB (decoded records), log=FILE; and what
-  mount(8) and fstab pass on: ro, nofail, _netdev, user, noauto, x-…")]
+  ext=NAME (one extension for all of records/), threads=N, cache=MiB (decoded records), log=FILE;
+  and what mount(8) and fstab pass on: ro, nofail, _netdev, user, noauto, x-…")]
 struct MountArgs {
     /// The store
     store: PathBuf,

@@ -1,6 +1,7 @@
 //! `mount` and `umount`.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,7 +32,15 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
     let session = start(&args.store, &args.mountpoint, &options)?;
     end_on_signals(session.unmounter())?;
     let (store, target, len) = (args.store.display(), session.target().display(), session.records());
-    let ready = format!("{store} is mounted at {target}: {len} records");
+    let mut ready = format!("{store} is mounted at {target}: {len} records");
+    match session.nameless() {
+        0 => {}
+        nameless => {
+            let text = format!("{nameless} of {len} records have no name and are in records/ only");
+            log::warn!("{store}: {text}: another program than zrfs has changed the store");
+            let _ = write!(ready, "; {text}");
+        }
+    }
     match streams {
         Some(streams) => streams.let_go(&ready)?,
         // A closed standard output does not end a mount that serves.

@@ -19,7 +19,7 @@ use fuser::{
 
 use super::affinity;
 use super::errno::errno;
-use crate::view::{Attributes, Kind, Node, View};
+use crate::view::{Attributes, Kind, Listing, Node, View};
 
 /// How long the kernel keeps names and attributes that change only when we say so.
 const STABLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,11 +32,17 @@ const BLOCK: u32 = 4096;
 
 pub(super) struct Adapter {
     view: Arc<View>,
+    /// The kernel opens directories by itself once we say that we need no word of it: two requests less for each folder.
+    opens_directories: bool,
 }
 
 impl Adapter {
     pub(super) fn new(view: Arc<View>) -> Adapter {
-        Adapter { view }
+        Adapter { view, opens_directories: false }
+    }
+
+    fn listing(&self, ino: INodeNo) -> Result<Listing<'_>, Errno> {
+        node(ino).and_then(|node| self.view.list(node).map_err(|e| errno(&e)))
     }
 
     fn attr(&self, attributes: &Attributes) -> FileAttr {
@@ -47,7 +53,7 @@ impl Adapter {
             blocks: attributes.size.div_ceil(512),
             atime: attributes.modified,
             mtime: attributes.modified,
-            ctime: attributes.modified,
+            ctime: attributes.changed,
             crtime: attributes.modified,
             kind: file_type(attributes.kind),
             perm: attributes.mode,
@@ -65,6 +71,7 @@ fn file_type(kind: Kind) -> FileType {
     match kind {
         Kind::Directory => FileType::Directory,
         Kind::File => FileType::RegularFile,
+        Kind::Link => FileType::Symlink,
     }
 }
 
@@ -97,6 +104,7 @@ impl Filesystem for Adapter {
         ] {
             let _ = config.add_capabilities(capability);
         }
+        self.opens_directories = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         let _ = config.set_max_background(BACKGROUND);
         Ok(())
     }
@@ -120,6 +128,15 @@ impl Filesystem for Adapter {
         guarded("getattr", || {
             match node(ino).and_then(|node| self.view.attributes(node).map_err(|e| errno(&e))) {
                 Ok(found) => reply.attr(&ttl(&found), &self.attr(&found)),
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        guarded("readlink", || {
+            match node(ino).and_then(|node| self.view.link_target(node).map_err(|e| errno(&e))) {
+                Ok(target) => reply.data(&target),
                 Err(e) => reply.error(e),
             }
         });
@@ -198,6 +215,8 @@ impl Filesystem for Adapter {
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         guarded("opendir", || match node(ino) {
+            // For good: from now on it does what the flags below say.
+            Ok(_) if self.opens_directories => reply.error(Errno::ENOSYS),
             Ok(_) => {
                 let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
                 reply.opened(FileHandle(0), flags);
@@ -207,15 +226,18 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        guarded("readdir", || match node(ino).and_then(|node| self.view.list(node).map_err(|e| errno(&e))) {
-            Ok(listing) => {
-                listing.each(offset, |entry| {
+        guarded("readdir", || {
+            let told = self.listing(ino).and_then(|listing| {
+                let told = listing.each(offset, |entry| {
                     let ino = INodeNo(entry.node.number());
                     reply.add(ino, entry.next, file_type(entry.kind), OsStr::from_bytes(entry.name))
                 });
-                reply.ok();
+                told.map_err(|e| errno(&e))
+            });
+            match told {
+                Ok(()) => reply.ok(),
+                Err(e) => reply.error(e),
             }
-            Err(e) => reply.error(e),
         });
     }
 
@@ -228,16 +250,17 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         guarded("readdirplus", || {
-            match node(ino).and_then(|node| self.view.list(node).map_err(|e| errno(&e))) {
-                Ok(listing) => {
-                    listing.each(offset, |entry| {
-                        let name = OsStr::from_bytes(entry.name);
-                        let found = listing.attributes(&entry);
-                        let (attr, ttl) = (self.attr(&found), ttl(&found));
-                        reply.add(attr.ino, entry.next, name, &ttl, &attr, Generation(0))
-                    });
-                    reply.ok();
-                }
+            let told = self.listing(ino).and_then(|listing| {
+                let told = listing.each(offset, |entry| {
+                    let name = OsStr::from_bytes(entry.name);
+                    let found = listing.attributes(&entry);
+                    let (attr, ttl) = (self.attr(&found), ttl(&found));
+                    reply.add(attr.ino, entry.next, name, &ttl, &attr, Generation(0))
+                });
+                told.map_err(|e| errno(&e))
+            });
+            match told {
+                Ok(()) => reply.ok(),
                 Err(e) => reply.error(e),
             }
         });

@@ -22,7 +22,7 @@ use super::adapter::Adapter;
 use super::mountpoint::{self, Mountpoint, detach};
 use super::{FSTYPE, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::view::{Node, View};
+use crate::view::View;
 
 /// How often the watcher looks at the header. Growth shows within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -109,6 +109,11 @@ impl Session {
     /// Records that the mount shows now.
     pub fn records(&self) -> u64 {
         self.view.store().len()
+    }
+
+    /// Records without a name, where another program has changed the store: see [`View::nameless`].
+    pub fn nameless(&self) -> u64 {
+        self.view.nameless()
     }
 
     /// Where it is mounted.
@@ -208,7 +213,7 @@ pub fn unmount(path: &Path) -> Result<()> {
 
 /// Looks for growth until it is stopped, and tells the kernel which listings and attributes to forget.
 fn watch(view: &View, notifier: &Notifier, stop: &Stop) {
-    let mut known = view.store().len();
+    let mut seen = view.seen();
     let mut stopped = stop.stopped.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let waited = stop.changed.wait_timeout(stopped, LOOK_EVERY);
@@ -216,11 +221,9 @@ fn watch(view: &View, notifier: &Notifier, stop: &Stop) {
         if *stopped {
             return;
         }
-        if view.refresh(&mut known) {
-            for node in [Node::Records, Node::Root] {
-                // Fails only where the mount is going away.
-                let _ = notifier.inval_inode(INodeNo(node.number()), 0, -1);
-            }
+        for node in view.grown(&mut seen) {
+            // Fails only where the mount is going away, or the kernel does not know the directory.
+            let _ = notifier.inval_inode(INodeNo(node.number()), 0, -1);
         }
     }
 }

@@ -1,20 +1,26 @@
 //! Listings, resumable at any entry, without a table of names: what comes next is computed from the offset.
 
 use super::names::{self, RecordName};
-use super::{Attributes, Kind, Node, View};
+use super::{Attributes, Kind, Node, View, tree};
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::{NamedNode, NodeId, NodeKind};
+
+/// Entries before those of the directory itself: `.` and `..`.
+const DOTS: u64 = 2;
 
 /// One entry of a listing.
 #[derive(Debug)]
 pub struct ListEntry<'a> {
     /// What it is.
     pub node: Node,
-    /// Directory or file.
+    /// Directory, file or link.
     pub kind: Kind,
-    /// Its name.
+    /// Its name in this directory.
     pub name: &'a [u8],
     /// Offset to go on behind this entry.
     pub next: u64,
+    /// What the names say of it.
+    named: Option<&'a NamedNode>,
 }
 
 /// The entries of one directory.
@@ -30,8 +36,10 @@ impl View {
     /// [`ErrorKind::Unsupported`] where it is no directory.
     pub fn list(&self, directory: Node) -> Result<Listing<'_>> {
         match directory {
-            Node::Root | Node::Records => Ok(Listing { view: self, directory }),
-            Node::Stats | Node::Readme | Node::Record(_) => {
+            Node::Root | Node::Records | Node::Tree | Node::Folder(_) => {
+                Ok(Listing { view: self, directory })
+            }
+            Node::Stats | Node::Readme | Node::Record(_) | Node::Link(_) => {
                 Err(Error::new(ErrorKind::Unsupported, "a file has no entries"))
             }
         }
@@ -39,53 +47,108 @@ impl View {
 }
 
 impl Listing<'_> {
-    /// Calls `emit` for each entry from `offset` (0 at first) on, until it returns `true` or all are told.
-    pub fn each(&self, offset: u64, mut emit: impl FnMut(ListEntry<'_>) -> bool) {
-        let dots = [(&b"."[..], self.directory), (b"..", Node::Root)];
-        let mut next = offset;
-        for (name, node) in dots.into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            next += 1;
-            if emit(ListEntry { node, kind: Kind::Directory, name, next }) {
-                return;
+    /// Calls `emit` for each entry from `offset` (0 at first) on, until it returns `true`, which means that it has not
+    /// taken that one, or all are told.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where the directory is gone; what the system refuses, where no entry was taken. Else the entries stand, and whoever comes back for the rest
+    /// gets the error.
+    pub fn each(&self, offset: u64, mut emit: impl FnMut(ListEntry<'_>) -> bool) -> Result<()> {
+        let mut told = false;
+        let told_all = self.entries(offset, &mut |entry| {
+            let full = emit(entry);
+            told |= !full;
+            full
+        });
+        if told { Ok(()) } else { told_all }
+    }
+
+    fn entries(&self, offset: u64, emit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
+        if offset < DOTS {
+            let parent = match self.directory {
+                Node::Folder(_) => tree::folder(self.view.named(self.directory)?.parent),
+                _ => Node::Root,
+            };
+            let dots = [(&b"."[..], self.directory), (b"..", parent)];
+            for ((name, node), next) in dots.into_iter().zip(1..).skip_while(|&(_, next)| next <= offset) {
+                if emit(ListEntry { node, kind: Kind::Directory, name, next, named: None }) {
+                    return Ok(());
+                }
             }
         }
-        let Some(first) = next.checked_sub(2) else { return };
         match self.directory {
-            Node::Records => {
-                let mut name = RecordName::new(&self.view.ext);
-                // An index fits u32: a store has fewer records.
-                for index in first..self.view.store.len() {
-                    let Ok(index) = u32::try_from(index) else { return };
-                    next += 1;
-                    let node = Node::Record(index);
-                    if emit(ListEntry { node, kind: Kind::File, name: name.of(index), next }) {
-                        return;
-                    }
-                }
+            Node::Records => self.records(offset.saturating_sub(DOTS), emit),
+            Node::Root => {
+                self.root(offset, emit);
+                Ok(())
             }
-            _ => {
-                for &(name, node) in names::ROOT.iter().skip(usize::try_from(first).unwrap_or(usize::MAX)) {
-                    next += 1;
-                    let kind = if node == Node::Records { Kind::Directory } else { Kind::File };
-                    if emit(ListEntry { node, kind, name: name.as_bytes(), next }) {
-                        return;
-                    }
-                }
+            _ => self.folder(offset, emit),
+        }
+    }
+
+    fn root(&self, offset: u64, emit: &mut dyn FnMut(ListEntry<'_>) -> bool) {
+        let tree = self.view.names_or_none().is_some();
+        for (&(name, node), next) in names::ROOT.iter().zip(DOTS + 1..) {
+            let kind = match node {
+                Node::Records | Node::Tree => Kind::Directory,
+                _ => Kind::File,
+            };
+            let shown = next > offset && (tree || node != Node::Tree);
+            if shown && emit(ListEntry { node, kind, name: name.as_bytes(), next, named: None }) {
+                return;
             }
         }
     }
 
-    /// Attributes of an entry. Those of a record whose table entry is damaged are not to be kept: asked for again,
-    /// they are an error.
-    pub fn attributes(&self, entry: &ListEntry<'_>) -> Attributes {
-        self.view.attributes(entry.node).unwrap_or_else(|_| Attributes {
-            node: entry.node,
-            kind: entry.kind,
-            size: 0,
-            mode: 0,
-            links: 1,
-            modified: self.view.modified(),
-            stable: false,
+    fn records(&self, first: u64, emit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
+        let mut name = RecordName::new();
+        let mut tell = |index: u64, named: Option<&NamedNode>| {
+            // An index fits u32: a store has fewer records.
+            let record = tree::index(index);
+            let (node, name) = (Node::Record(record), name.of(record, self.view.extension(named)));
+            emit(ListEntry { node, kind: Kind::File, name, next: index + DOTS + 1, named })
+        };
+        match self.view.names_or_none() {
+            Some(names) => names.each_record(first, tell),
+            None => {
+                let _ = (first..self.view.store.len()).any(|index| tell(index, None));
+                Ok(())
+            }
+        }
+    }
+
+    /// A node's offset is its number: it stays what it is when others are added, and the first ones are free for the dots.
+    fn folder(&self, offset: u64, emit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
+        let Some(names) = self.view.store.names()? else { return Ok(()) };
+        let Ok(after) = u32::try_from(offset) else { return Ok(()) };
+        let after = Some(NodeId::from_number(after)).filter(|&after| after > NodeId::ROOT);
+        let folder = match self.directory {
+            Node::Folder(id) => id,
+            _ => NodeId::ROOT,
+        };
+        names.each_child(folder, after, |named| {
+            let kind = match named.kind {
+                NodeKind::Folder { .. } => Kind::Directory,
+                NodeKind::Record { .. } => Kind::File,
+                NodeKind::Link { .. } => Kind::Link,
+            };
+            let next = u64::from(named.id.number());
+            emit(ListEntry { node: tree::node(named), kind, name: &named.name, next, named: Some(named) })
         })
+    }
+
+    /// Attributes of an entry. Those that can't be had now are not to be kept: asked for again, they are an error. Nor are
+    /// those of `.` and `..`, of which only the node is said: the kernel takes nothing else from there.
+    pub fn attributes(&self, entry: &ListEntry<'_>) -> Attributes {
+        if entry.next <= DOTS {
+            return self.view.attributes_unknown(entry.node, entry.kind);
+        }
+        let found = match (entry.node, entry.named) {
+            (_, Some(named)) => self.view.attributes_of(named),
+            // All that is known of the record's name was asked for.
+            (Node::Record(index), None) => self.view.record(index, None),
+            (node, None) => self.view.attributes(node),
+        };
+        found.unwrap_or_else(|_| self.view.attributes_unknown(entry.node, entry.kind))
     }
 }

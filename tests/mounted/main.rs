@@ -11,6 +11,7 @@
 #![cfg(feature = "fuse")]
 
 mod place;
+mod tree;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -47,7 +48,7 @@ fn kinds() -> Vec<Vec<u8>> {
     records
 }
 
-/// > The root holds README, records and stats, and nothing else.
+/// > The root holds README, records, stats, and tree where the store has names, and nothing else.
 /// > records/ holds every record by its index: eight digits, a dot and the extension.
 /// > Any other spelling of a record's name is no such file.
 /// > A listing can be resumed at any entry and tells every name once.
@@ -98,7 +99,7 @@ fn names() {
     }
 }
 
-/// > The extension is npy where the store has a schema, else bin; `-o ext=` sets another.
+/// > The extension is that of the record's name, if it has one; else npy where the store has a schema, else bin; `-o ext=` sets one for all.
 /// > A .npy file in records/ is a whole .npy file: NumPy's header, then the record's bytes.
 #[test]
 fn dense_records_are_npy_files() {
@@ -219,8 +220,8 @@ fn pages_and_stats() {
 }
 
 /// > The size of a file is exact, and its blocks are the size in units of 512 bytes, rounded up.
-/// > Files have mode 0444 and directories 0555; `-o umask=` takes bits away, `-o uid=` and `-o gid=` set the owner.
-/// > The time of a record is the store's last change before the mount, and stands still; that of directories and stats moves with the store; none is zero.
+/// > Records without a name have mode 0444 and directories 0555; `-o umask=` takes bits away, `-o uid=` and `-o gid=` set the owner.
+/// > The time of a record without a name is the store's last change before the mount, and stands still; that of records/ and stats moves with the store; none is zero.
 /// > The inode number of a record is made of its index, so it is the same in every mount.
 /// > The size of the file system is what the store takes on disk, and none of it is free.
 #[test]
