@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
-use zrfs::store::{FolderId, NewNames};
+use zrfs::store::NewNames;
 use zrfs::{Codec, Schema, Store, Version};
 
 use super::place::{Place, text, wait_for, zrfs};

@@ -127,7 +127,8 @@ class Reading(Tools):
             expected = [f"{n} {len(c)} {-(-len(c) // 512)} 444" for n, c in zip(names, self.contents)]
             self.assertEqual(sorted(found.splitlines()), expected)
             everything = run("find", mount.point, "-type", "f", check=0).stdout.decode().splitlines()
-            self.assertEqual(len(everything), len(names) + len([e for e in os.scandir(mount.point) if e.is_file()]))
+            # Each record has a name in records/ and one in tree/.
+            self.assertEqual(len(everything), 2 * len(names) + len([e for e in os.scandir(mount.point) if e.is_file()]))
 
             (root, folders, _), *rest = os.walk(mount.point)
             self.assertEqual((root, "records" in folders), (str(mount.point), True))
@@ -156,11 +157,11 @@ class Reading(Tools):
                 st = os.stat(mount.path(i))
                 self.assertTrue(stat.S_ISREG(st.st_mode))
                 self.assertEqual(stat.S_IMODE(st.st_mode), 0o444)
-                self.assertEqual((st.st_size, st.st_nlink), (len(self.contents[i]), 1))
+                self.assertEqual((st.st_size, st.st_nlink), (len(self.contents[i]), 2))
                 self.assertEqual(st.st_blocks, -(-len(self.contents[i]) // 512))
                 self.assertEqual((st.st_uid, st.st_gid), (os.getuid(), os.getgid()))
                 self.assertGreater(st.st_mtime, 0)
-            self.assertEqual(sorted(os.listdir(mount.point)), ["README", "records", "stats"])
+            self.assertEqual(sorted(os.listdir(mount.point)), ["README", "records", "stats", "tree"])
 
     def test_stats_and_readme(self):
         with self.mount(self.store) as mount:
