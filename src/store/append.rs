@@ -432,6 +432,13 @@ impl Drop for Appender<'_> {
                 self.drop_names();
             }
             self.roll_back();
+            if self.noted.is_some()
+                && self.kept.length == self.before.length
+                && let Err(e) = checkpoint::forget(self.store.dir.as_ref(), &self.store.path)
+            {
+                // It names no record.
+                log::warn!("{e}");
+            }
         }
         if self.writer.pending.is_none() {
             self.store.meta.unlock_for_append();

@@ -50,7 +50,8 @@ impl Appender<'_> {
     /// `note` is for the caller, at most 16,320 bytes. `marks` has one number for each record since the last
     /// checkpoint, by which the caller knows again what it was made of.
     ///
-    /// Once there is a checkpoint, an appender that is dropped takes back only what came after it. Cost: that of a sync.
+    /// Once a checkpoint names records, an appender that is dropped takes back only what came after it. One of no records
+    /// serves as well, for an append that is killed. Cost: that of a sync.
     ///
     /// # Errors
     /// [`ErrorKind::Geometry`] for another number of marks or a longer note; [`ErrorKind::Busy`] where earlier appends

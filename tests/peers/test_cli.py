@@ -335,6 +335,9 @@ class Import(Case):
                 )
                 self.assertEqual(read_header(self.store)[4], 4)
                 self.assertEqual(zrfs("cat", self.store, "0-3").stdout, before)
+                # What it has kept to go on with goes.
+                zrfs("compact", self.store)
+                self.assertEqual(os.path.getsize(self.store / "0.zr"), size)
         # And the store takes an append as if nothing had been.
         zrfs("import", "--append", self.dir / "small.npy", self.store)
         self.assertEqual(zrfs("cat", self.store, "0-7").stdout, before * 2)

@@ -13,7 +13,7 @@ import numpy as np
 
 from changing import Changing, remove, start, verify
 from loaderx_client import Loaderx
-from support import KIB, MIB, ZRFS, copy_store, make_tree, noise, read_header, read_meta, run, say, wait_until, zrfs
+from support import MIB, ZRFS, copy_store, make_tree, noise, read_header, read_meta, run, say, wait_until, zrfs
 
 KILLS = int(os.environ.get("ZRFS_KILLS", 20))
 SLOT = struct.Struct("<4sHHQ16s16sIIII")
@@ -242,10 +242,12 @@ class Killed(Resume):
         self.import_(source=plain, store=reference)
         for source in (plain, packed, "-"):
             with self.subTest(source=str(source)):
-                read = lambda path: open(path, "rb") if source == "-" else None
-                process = subprocess.Popen(
-                    [ZRFS, "import", *LEVEL, source, self.store], stdin=read(packed), stderr=subprocess.PIPE
-                )
+                def given(path):
+                    """The archive as the source, or on standard input."""
+                    return {"source": "-", "input": path.read_bytes()} if source == "-" else {"source": path}
+
+                with open(packed, "rb") as stdin:
+                    process = start("import", *LEVEL, source, self.store, stdin=stdin, stderr=subprocess.PIPE)
                 try:
                     self.wait_for_checkpoint(process, self.partial)
                     process.send_signal(signal.SIGINT)
@@ -255,10 +257,9 @@ class Killed(Resume):
                     process.wait()
                 self.assertRegex(err.decode(), r"interrupted: [1-9]\d*( of \d+)? records are kept; continue with: zrfs import")
                 if source != plain:
-                    done = self.import_("--resume", source=other if source == packed else "-", check=None,
-                                        **({"stdin": read(other)} if source == "-" else {}))
+                    done = self.import_("--resume", check=None, **given(other))
                     self.assert_clear(done, changed.name, "is not the file", "without --resume")
-                self.import_("--resume", source=source, **({"stdin": read(packed)} if source == "-" else {}))
+                self.import_("--resume", **given(plain if source == plain else packed))
                 self.assertEqual(read_header(self.store)[4], count + 1)
                 self.assert_equal_stores(self.store, reference)
                 remove(self.store)

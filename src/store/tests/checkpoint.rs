@@ -260,6 +260,32 @@ fn a_dropped_appender_takes_back_what_came_after_its_last_checkpoint() {
 }
 
 #[test]
+fn a_checkpoint_of_no_records_outlasts_a_kill_and_no_drop() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _, _) = begin(dir.path(), OLD);
+    let left = || {
+        let zrfs = std::fs::read_dir(dir.path().join(".zrfs")).unwrap();
+        (zrfs.count(), dir.path().join("0.zr").metadata().unwrap().len())
+    };
+    let before = left();
+    let mut appender = store.appender().unwrap();
+    appender.checkpoint(b"begun", &[]).unwrap();
+    put(&mut appender, OLD..5);
+    let killed = tempfile::tempdir().unwrap();
+    Image::read(dir.path()).write(killed.path());
+    drop(appender);
+    assert!(store.resume().unwrap().is_none());
+    assert_eq!(left(), before);
+    let store = Store::open(killed.path()).unwrap();
+    let (mut appender, interrupted) = store.resume().unwrap().unwrap();
+    assert_eq!(interrupted, Interrupted { note: b"begun".to_vec(), marks: Vec::new() });
+    put(&mut appender, OLD..ALL);
+    appender.commit().unwrap();
+    store.sync().unwrap();
+    assert!(list_of(&store) == list(0..ALL));
+}
+
+#[test]
 fn a_failed_write_leaves_the_last_checkpoint() {
     for errno in [libc::ENOSPC, libc::EIO] {
         for failing in 0.. {
