@@ -4,6 +4,7 @@
 # It stops at the first failure and says which step that was. What a step needs and cannot have is a failure, too, unless
 # a variable allows it:
 #   ZRFS_ALLOW_NO_TORCHVISION=1   without Debian's python3-torchvision
+#   ZRFS_ALLOW_NO_FRAMEWORKS=1    without Hugging Face datasets and JAX
 #   ZRFS_ALLOW_NO_ROOT=1          without the tests that need root
 #   SOAK_ROUNDS=N                 rounds of mounts of the soak test (20 here, 200 by itself)
 #   KILL_ROUNDS=N                 rounds of kills of the soak test (50 here, 500 by itself)
@@ -12,9 +13,11 @@ cd "$(dirname "$0")/.."
 root=$PWD
 
 PACKAGES=(fuse3 openclipart-png rsync python3 python3-torchvision python3-venv coreutils findutils procps util-linux mount
-  diffutils tar gcc g++ binutils libc6-dev)
+  diffutils tar gzip squashfs-tools gcc g++ binutils libc6-dev)
 NUMPY=2.4.6
 LOADERX=0.5.0
+DATASETS=5.2.0
+JAX=0.10.2
 VENV=$root/target/peers-venv
 export ZRFS=$root/target/release/zrfs
 export PYTHONDONTWRITEBYTECODE=1 CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -148,6 +151,18 @@ if [ "$("$VENV/bin/python" -c "$versions" 2>/dev/null || true)" != "$NUMPY $LOAD
 fi
 [ "$("$VENV/bin/python" -c "$versions")" = "$NUMPY $LOADERX" ] || fail "the wrong versions are in $VENV"
 "$VENV/bin/python" -c 'import numpy, loaderx' || fail "numpy or loaderx cannot be imported"
+
+if [ "${ZRFS_ALLOW_NO_FRAMEWORKS:-}" != 1 ]; then
+  heading "set-up: Python with datasets $DATASETS and jax $JAX in target/frameworks-venv"
+  frameworks=$root/target/frameworks-venv
+  versions='import importlib.metadata as m; print(m.version("datasets"), m.version("jax"), m.version("pillow") != "")'
+  if [ "$("$frameworks/bin/python" -c "$versions" 2>/dev/null || true)" != "$DATASETS $JAX True" ]; then
+    rm -rf "$frameworks"
+    /usr/bin/python3 -m venv "$frameworks"
+    "$frameworks/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "datasets==$DATASETS" \
+      "jax==$JAX" pillow || fail "datasets or jax cannot be installed; ZRFS_ALLOW_NO_FRAMEWORKS=1 goes without"
+  fi
+fi
 nothing_left
 
 # Each step is one command; its name is what is printed when it fails.

@@ -49,7 +49,7 @@ class Frameworks(Case):
         plain = json.loads(self.peer(PEER, source, self.dir / "cache1"))
         with self.mount(store) as mount:
             mounted = json.loads(self.peer(PEER, mount.point / "tree", self.dir / "cache2"))
-        self.assertGreater(sum(len(split["labels"]) for split in plain.values()), 300)
+        self.assertGreater(len(plain["labels"]), 300)
         # Its order is its own: what counts is that it is the same.
         self.assertEqual(plain, mounted)
 

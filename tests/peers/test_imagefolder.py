@@ -5,7 +5,7 @@ import os
 import pathlib
 import shutil
 
-from support import Case, run, say, zrfs
+from support import ROOT, Case, run, say, zrfs
 from test_openclipart import TORCH_PYTHON, clipart_root
 
 PEER = pathlib.Path(__file__).with_name("imagefolder_peer.py")
@@ -67,3 +67,24 @@ class ImageFolder(Case):
                     rates[workers] = round(seen["rate"])
                 say(f"{method}: images/s with 0, 1, 2, 4, 8 workers {list(rates.values())}; plain folder, 0 workers "
                     f"{plain['rate']:.0f}")
+
+    def test_the_example_trains_on_the_mount_as_on_the_folder(self):
+        source = self.dir / "some"
+        folder = sorted(name for name in os.listdir(self.root) if os.path.isdir(os.path.join(self.root, name)))[0]
+        for name in sorted(os.listdir(os.path.join(self.root, folder)))[:60]:
+            path = os.path.join(self.root, folder, name)
+            if name.endswith(".png") and os.path.isfile(path):
+                os.makedirs(source / f"class{len(name) % 3}", exist_ok=True)
+                shutil.copy(path, source / f"class{len(name) % 3}")
+        store = self.dir / "some.zr"
+        zrfs("import", source, store)
+        example = ROOT / "examples/imagefolder.py"
+        with self.mount(store) as mount:
+            said = [run(TORCH_PYTHON, example, root, "2", timeout=300) for root in (source, mount.point / "tree")]
+        if said[0].returncode and os.environ.get("ZRFS_ALLOW_NO_TORCHVISION") == "1":
+            self.skipTest("torchvision is missing, and ZRFS_ALLOW_NO_TORCHVISION=1 allows it")
+        for done in said:
+            self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:])
+        plain, mounted = (done.stdout.decode().rsplit(",", 1)[0] for done in said)
+        self.assertRegex(plain, r"images in 3 classes; \d+ steps, loss")
+        self.assertEqual(plain, mounted)
