@@ -55,7 +55,7 @@ pub(super) fn run() -> Outcome {
 
    zrfs import YOUR-FOLDER my.zr
    mkdir -p mnt && zrfs mount my.zr mnt
-   ls mnt/records/ | head
+   ls mnt/tree/ mnt/records/ | head
    zrfs umount mnt")?;
     Ok(())
 }
@@ -73,12 +73,10 @@ fn show(
     ext: &str,
     first_bytes: impl Fn(&Path) -> std::io::Result<Option<String>>,
 ) -> Outcome {
-    let mut options = MountOptions::default();
-    options.add(&format!("ext={ext}"))?;
-    let session = mount::start(store, mountpoint, &options)?;
+    let session = mount::start(store, mountpoint, &MountOptions::default())?;
     let name = store.file_name().unwrap_or_default().display();
     let read = |path: &Path, e| Error::io(format!("can't read {}", path.display()), e);
-    say(&format!("   $ zrfs mount {name} mnt -o ext={ext}"))?;
+    say(&format!("   $ zrfs mount {name} mnt"))?;
     let records = mountpoint.join("records");
     let mut names = Vec::new();
     for entry in fs::read_dir(&records).map_err(|e| read(&records, e))? {
@@ -94,6 +92,15 @@ fn show(
     let path = records.join(format!("00000000.{ext}"));
     let bytes = first_bytes(&path).map_err(|e| read(&path, e))?.unwrap_or_default();
     say(&format!("   the first one begins: {bytes}"))?;
+    let tree = mountpoint.join("tree");
+    if tree.exists() {
+        let mut classes = Vec::new();
+        for entry in fs::read_dir(&tree).map_err(|e| read(&tree, e))? {
+            classes.push(entry.map_err(|e| read(&tree, e))?.file_name().to_string_lossy().into_owned());
+        }
+        classes.sort();
+        say(&format!("   $ ls mnt/tree/           {}    (the folder as it was)", classes.join("  ")))?;
+    }
     let path = mountpoint.join("stats");
     let stats = fs::read_to_string(&path).map_err(|e| read(&path, e))?;
     let stats: serde_json::Value =

@@ -6,7 +6,6 @@ use std::io::Read;
 use std::path::Path;
 
 use ndarray::{ArrayRef, RemoveAxis};
-use npyz::{DType, WriteOptions, WriterBuilder};
 use serde_json::{Value, json};
 
 use super::Element;
@@ -26,6 +25,8 @@ const FORMAT: &str = "loaderx-zrecord";
 const MAX_BYTES: usize = 64 << 10;
 /// Most axes that NumPy allows.
 const MAX_AXES: usize = 64;
+/// Bytes before the text of a .npy header: magic, version, length.
+const NPY_PREAMBLE: usize = 10;
 
 /// dtype and shape of one record, as loaderx writes them, and how records are stored that are appended.
 ///
@@ -243,15 +244,22 @@ impl Schema {
         Err(Error::new(ErrorKind::RecordSize, text))
     }
 
-    /// The header of a .npy file that holds one record. The record's bytes follow it.
+    /// The header of a .npy file that holds one record, byte for byte as NumPy 2 writes it, so that a file that was packed
+    /// comes out as it was. The record's bytes follow it.
     pub fn npy_header(&self) -> Vec<u8> {
-        let Ok(dtype) = self.dtype().parse() else { return Vec::new() };
-        WriteOptions::new_header_only()
-            .dtype(DType::new_scalar(dtype))
-            .shape(&self.shape)
-            .writer(Vec::new())
-            .write_header_only()
-            .unwrap_or_default()
+        let shape: String = match self.shape.as_slice() {
+            [one] => format!("({one},)"),
+            many => format!("({})", many.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
+        };
+        let mut text = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}", self.dtype());
+        // NumPy leaves room for the first axis to grow to 21 digits in its place.
+        let growth = self.shape.first().map_or(0, |first| 21usize.saturating_sub(first.to_string().len()));
+        let len = (NPY_PREAMBLE + text.len() + growth + 1).next_multiple_of(64);
+        text.extend(std::iter::repeat_n(' ', len - NPY_PREAMBLE - text.len() - 1));
+        text.push('\n');
+        // A store's shapes are short: the header's text fits.
+        let text_len = u16::try_from(text.len()).unwrap_or(u16::MAX);
+        [&b"\x93NUMPY\x01\x00"[..], &text_len.to_le_bytes(), text.as_bytes()].concat()
     }
 }
 
@@ -318,6 +326,12 @@ mod tests {
                 assert_eq!((read.dtype().descr(), read.shape()), (format!("'{dtype}'"), shape));
             }
         }
+        // What numpy.save writes.
+        let mut expected = b"\x93NUMPY\x01\x00v\x00".to_vec();
+        expected.extend_from_slice(b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }");
+        expected.resize(127, b' ');
+        expected.push(b'\n');
+        assert_eq!(Schema::new("<f4", &[3, 4], Codec::Raw).unwrap().npy_header(), expected);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 The other tests of dense stores, codecs and turns are in test_loaderx_both_ways.py.
 """
 
+import io
 import json
 import shutil
 import unittest
@@ -66,6 +67,9 @@ class Dense(Case):
             self.assertEqual(mount.names(), [f"{i:08}.npy" for i in range(len(array))])
             for i in range(len(array)):
                 self.assertTrue(same(np.load(mount.path(i, "npy")), array[i, ...]), f"records/{i:08}.npy")
+                saved = io.BytesIO()
+                np.save(saved, array[i, ...])
+                self.assertEqual(mount.read(i, "npy"), saved.getvalue(), f"records/{i:08}.npy, byte for byte")
 
     def assert_read_by_loaderx(self, array, store):
         with Dataset(store) as dataset:
