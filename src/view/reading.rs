@@ -23,7 +23,7 @@ impl View {
     /// Hands the bytes of a file from `offset` on to `reply`, at most `size` and fewer only at its end.
     ///
     /// `reply` is called once, or not at all where an error is returned. It copies the bytes to the kernel; see
-    /// [`Store::with_raw_bytes`] for why it must not do more.
+    /// [`Store::with_raw_bytes`](crate::store::Store::with_raw_bytes) for why it must not do more.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] or [`ErrorKind::Io`] with the record's index: never zeros for what is gone, never fewer

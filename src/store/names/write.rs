@@ -404,13 +404,13 @@ impl NameFiles {
 
 impl Appender<'_> {
     /// Names the records of this append, from its first one on: the i-th name is that of the i-th record. Called once, when
-    /// all records are appended; the commit then waits for the disk, as [`Store::sync`] does, and the names are there.
+    /// all records are appended; the commit then waits for the disk, as [`Store::sync`](crate::store::Store::sync) does, and the names are there.
     ///
     /// Memory: 8 bytes a name, and 8 to 22 a name of the whole store where the table to look them up has to grow.
     ///
     /// # Errors
     /// [`ErrorKind::Geometry`] where there are not as many names as records; [`ErrorKind::Unsupported`] where an earlier
-    /// append was not synced; as for [`Store::check_names`]; what the system refuses.
+    /// append was not synced; as for [`Store::check_names`](crate::store::Store::check_names); what the system refuses.
     pub fn set_names(&mut self, names: &NewNames) -> Result<()> {
         let (store, first) = (self.store(), self.first());
         let path = store.path().display();
