@@ -7,6 +7,7 @@
 Needs torch and torchvision. Nothing in it knows of zrfs.
 """
 
+import itertools
 import sys
 import time
 
@@ -25,17 +26,16 @@ def main(root, workers=2, batches=20):
                         generator=torch.Generator().manual_seed(7))
     model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, len(data.classes)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    begin, images = time.perf_counter(), 0
-    for step, (pictures, labels) in enumerate(loader):
-        if step == batches:
-            break
+    begin, images, steps = time.perf_counter(), 0, 0
+    for pictures, labels in itertools.islice(loader, batches):
         loss = nn.functional.cross_entropy(model(pictures), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         images += len(labels)
+        steps += 1
     rate = images / (time.perf_counter() - begin)
-    print(f"{len(data)} images in {len(data.classes)} classes; {step} steps, loss {loss.item():.4f}, {rate:.0f} images/s")
+    print(f"{len(data)} images in {len(data.classes)} classes; {steps} steps, loss {loss.item():.4f}, {rate:.0f} images/s")
 
 
 if __name__ == "__main__":

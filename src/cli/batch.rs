@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use zrfs::store::resize;
 use zrfs::{Error, ErrorKind, Result, Store};
 
@@ -44,7 +45,8 @@ impl<T> Batch<T> {
         self.offsets.push(start);
     }
 
-    /// Decodes the records on all cores and takes them out of the batch, in order. A bad one is noted, and left out.
+    /// Decodes the records on all cores, holds them against their checksums, and takes them out of the batch, in order. A
+    /// bad one is noted, and left out.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`] where not even 32 MiB are there.
@@ -64,20 +66,29 @@ impl<T> Batch<T> {
             return Ok(Vec::new());
         }
         let buffer = self.buffer.get_mut(..total).unwrap_or_default();
-        if store.gather_ragged(&indices, buffer, &offsets).is_err() {
-            // At least one is bad: the others still come out.
-            let mut indices = indices.into_iter();
-            kept.retain(|(_, place)| {
-                let Some(index) = indices.next() else { return false };
+        let all_decode = store.gather_ragged(&indices, buffer, &offsets).is_ok();
+        let mut faults = confirm(store, &indices)?.into_iter();
+        let mut indices = indices.into_iter();
+        kept.retain(|(_, place)| {
+            let (Some(index), Some(mut fault)) = (indices.next(), faults.next()) else { return false };
+            if !all_decode && fault.is_none() {
+                // At least one is bad: the others still come out.
                 let slot = buffer.get_mut(as_len(place.start)..as_len(place.end)).unwrap_or_default();
-                store.gather_ragged(&[index], slot, &[0]).map_err(|e| bad.push(index, e)).is_ok()
-            });
-        }
+                fault = store.gather_ragged(&[index], slot, &[0]).err();
+            }
+            fault.map(|e| bad.push(index, e)).is_none()
+        });
         let buffer = &self.buffer;
         let bytes =
             |place: Range<u64>| buffer.get(as_len(place.start)..as_len(place.end)).unwrap_or_default();
         Ok(kept.into_iter().map(|(kept, place)| (kept, bytes(place))).collect())
     }
+}
+
+/// What is wrong with each of these records, by their checksums.
+pub(super) fn confirm(store: &Store, indices: &[u64]) -> Result<Vec<Option<Error>>> {
+    let sums = store.checksums()?;
+    Ok(indices.par_iter().map(|&index| sums.confirm(index).err()).collect())
 }
 
 fn as_len(bytes: u64) -> usize {

@@ -16,7 +16,8 @@ const MAX_LIST: u64 = 256 << 20;
 pub(super) struct RecordsArgs {
     /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
     records: Vec<String>,
-    /// Take the records of the paths in FILE, one a line, as `zrfs ls` shows them; - reads them from standard input
+    /// Take the records of the paths in FILE, one a line, byte for byte as in the folder that was imported (`ls` escapes
+    /// control characters and backslashes, these are as they are); - reads them from standard input
     #[arg(long, value_name = "FILE", conflicts_with = "records")]
     names: Option<PathBuf>,
     /// In the list of --names a NUL byte ends each path, not a newline
@@ -59,7 +60,8 @@ fn parse_list(text: &str, len: u64, ranges: &mut Vec<Range<u64>>) -> Result<(), 
     for word in text.split(|c: char| c == ',' || c.is_ascii_whitespace()).filter(|word| !word.is_empty()) {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         let (Some(first), Some(last)) = (number(first), number(last)) else {
-            let text = format!("{word:?} is no record; records look like 7 or 100-199");
+            let text =
+                format!("{word:?} is no record; records look like 7 or 100-199, paths go with --names");
             return Err(Failure::Usage(text));
         };
         if first > last {

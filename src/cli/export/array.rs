@@ -7,6 +7,7 @@ use zrfs::dataset::Schema;
 use zrfs::store::resize;
 use zrfs::{Codec, Error, ErrorKind, Result, Store};
 
+use super::super::batch::confirm;
 use super::{Bad, Done, Place, Stop, UNDONE, progress};
 
 /// Bytes that are gathered at a time.
@@ -42,13 +43,15 @@ pub(super) fn write(
         let batch: Vec<u64> = indices.by_ref().take(at_once).collect();
         let each = usize::try_from(each).unwrap_or(usize::MAX);
         resize(&mut buffer, batch.len().saturating_mul(each))?;
-        if store.gather_equal(&batch, &mut buffer, each).is_err() {
-            for index in batch {
-                if let Err(e) = store.gather_equal(&[index], &mut buffer, each) {
-                    bad.push(index, e);
-                }
+        let all_decode = store.gather_equal(&batch, &mut buffer, each).is_ok();
+        for (&index, fault) in batch.iter().zip(confirm(store, &batch)?) {
+            let mut one =
+                || if all_decode { Ok(()) } else { store.gather_equal(&[index], &mut buffer, each) };
+            if let Some(e) = fault.or_else(|| one().err()) {
+                bad.push(index, e);
             }
-        } else if bad.is_empty() {
+        }
+        if all_decode && bad.is_empty() {
             place.open().write_all(&buffer).map_err(failed)?;
         }
         bar.inc(buffer.len() as u64);

@@ -49,6 +49,7 @@ pub(super) fn run(args: &ExportArgs) -> Outcome {
         return bad.tell("; the archive has all others");
     }
     let is_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    refuse_other_archives(path, is_folder)?;
     let done = match path.extension().and_then(|ext| ext.to_str()).filter(|_| !is_folder) {
         Some("npy") => {
             let place = Place::file(path, &store)?;
@@ -83,6 +84,22 @@ pub(super) fn run(args: &ExportArgs) -> Outcome {
     out.line(format_args!("{}: exported {records}{links}; {bytes}", path.display()))?;
     out.finish()?;
     bad.tell(&format!("; {} has all others", path.display()))
+}
+
+/// A name that promises what export does not make.
+fn refuse_other_archives(path: &Path, is_folder: bool) -> Outcome {
+    let name = path.as_os_str().as_encoded_bytes().to_ascii_lowercase();
+    let gzipped = [&b".tar.gz"[..], b".tgz"].iter().any(|end| name.ends_with(end));
+    let other =
+        [&b".npz"[..], b".zip", b".tar.xz", b".tar.zst", b".tar.bz2"].iter().any(|end| name.ends_with(end));
+    if is_folder || !(gzipped || other) {
+        return Ok(());
+    }
+    let mut text = format!("{} is neither a folder's name nor NAME.tar or NAME.npy", path.display());
+    if gzipped {
+        text += "; export STORE - | gzip > NAME.tar.gz makes a packed archive";
+    }
+    Err(Failure::Usage(text))
 }
 
 fn standard_output() -> Result<Archive<BufWriter<File>>, Failure> {

@@ -95,6 +95,10 @@ impl Members {
                 self.end()?;
                 return Ok(None);
             };
+            if header.entry_type() == EntryType::__Nonexhaustive(b'V') {
+                // GNU's label of a volume: a header without contents, its other fields empty.
+                continue;
+            }
             let size = header.entry_size().map_err(|_| self.damaged("a member's size is no number"))?;
             match header.entry_type() {
                 EntryType::GNULongName => long_name = Some(without_nul(self.extension(size)?)),
