@@ -331,7 +331,7 @@ fn changes_by_others() {
     assert_eq!(store.append(&[3; 10], 10, Codec::Raw).unwrap(), 2);
 }
 
-/// > A damaged record costs that record alone: reading it gives EIO, and a log line names it.
+/// > A record that does not fit the format or does not decode costs that record alone: reading it gives EIO, and a log line names it.
 /// > A chunk cut short under the mount gives EIO for the records behind its end, never zeros and never fewer bytes.
 /// > A record table cut short under the mount gives EIO for the records behind its end.
 #[test]

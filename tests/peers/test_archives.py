@@ -193,6 +193,12 @@ class RoundTrip(Archives):
             self.assertEqual(times, {b".": 9, b"a": 7, b"a/b": 5, b"a/b/c": 5, b"t": 2, b"t/u": 9})
             run("rm", "-rf", self.store, out, check=0)
 
+    def test_the_label_of_a_volume_is_no_member(self):
+        make_tree(self.dir / "labelled", {"a/1.txt": b"one", "a/2.txt": b"two"})
+        run("tar", "-V", "backup of today", "-cf", self.tar, "-C", self.dir / "labelled", "a", check=0)
+        zrfs("import", self.tar, self.dir / "s.zr")
+        self.assertEqual(zrfs("cat", self.dir / "s.zr", "0-1").stdout, b"onetwo")
+
     def test_folders_and_archives_come_one_after_another(self):
         make_tree(self.dir / "first", {"f/1": b"1", "f/2": b"2"})
         make_tree(self.dir / "last", {"l/6": b"6"})
