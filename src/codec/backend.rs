@@ -40,20 +40,29 @@ pub(super) mod pure {
     use flate2::{Decompress, FlushDecompress, Status};
 
     #[cfg(not(feature = "libdeflate"))]
-    pub(in crate::codec) struct Deflater(flate2::Compress);
+    pub(in crate::codec) struct Deflater {
+        codec: flate2::Compress,
+        /// Room for a record that grows: zlib-rs 0.6 panics where its output is full in the middle of a stored block.
+        scratch: Vec<u8>,
+    }
 
     #[cfg(not(feature = "libdeflate"))]
     impl Deflater {
         pub(in crate::codec) fn new(level: u8) -> Deflater {
             let level = flate2::Compression::new(u32::from(level.min(9)));
-            Deflater(flate2::Compress::new(level, false))
+            Deflater { codec: flate2::Compress::new(level, false), scratch: Vec::new() }
         }
 
         /// Compresses into `dst`; `None` where it does not fit.
         pub(in crate::codec) fn deflate(&mut self, record: &[u8], dst: &mut [u8]) -> Option<usize> {
-            self.0.reset();
-            let status = self.0.compress(record, dst, flate2::FlushCompress::Finish).ok()?;
-            (status == Status::StreamEnd).then(|| usize::try_from(self.0.total_out()).ok())?
+            self.codec.reset();
+            self.scratch.resize(record.len() + record.len() / 8 + 64, 0);
+            let status =
+                self.codec.compress(record, &mut self.scratch, flate2::FlushCompress::Finish).ok()?;
+            let packed = self.scratch.get(..usize::try_from(self.codec.total_out()).ok()?)?;
+            let dst = dst.get_mut(..packed.len()).filter(|_| status == Status::StreamEnd)?;
+            dst.copy_from_slice(packed);
+            Some(packed.len())
         }
     }
 

@@ -150,8 +150,13 @@ impl TreeExtent {
             lookup_bits: field(24)?,
             entries: field(28)?,
         };
-        let sound = *sum == checksum(body).to_le_bytes();
-        (sound && extent.lookup_bits <= 31 && extent.end >= ROOT_NODE).then_some(extent)
+        // Each entry is that of a node, which takes 40 bytes or more, and has a slot.
+        let sound = *sum == checksum(body).to_le_bytes()
+            && extent.lookup_bits <= 31
+            && extent.end >= ROOT_NODE
+            && extent.entries <= (extent.end - ROOT_NODE) / 5
+            && u64::from(extent.entries) <= 1 << extent.lookup_bits;
+        sound.then_some(extent)
     }
 }
 
@@ -359,8 +364,7 @@ mod tests {
 
     #[test]
     fn headers_go_both_ways_and_the_extent_of_the_header_in_meta_counts() {
-        let extent =
-            |end, byte| TreeExtent { meta: [byte; 16], end, lookup: 3, lookup_bits: 9, entries: 100 };
+        let extent = |end, byte| TreeExtent { meta: [byte; 16], end, lookup: 3, lookup_bits: 9, entries: 3 };
         let header = TreeHeader {
             key: [9; 16],
             extents: [Some(extent(50, 1)), Some(extent(80, 2))],

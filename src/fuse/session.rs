@@ -221,6 +221,7 @@ fn watch(view: &View, notifier: &Notifier, stop: &Stop) {
         if *stopped {
             return;
         }
+        view.tidy();
         for node in view.grown(&mut seen) {
             // Fails only where the mount is going away, or the kernel does not know the directory.
             let _ = notifier.inval_inode(INodeNo(node.number()), 0, -1);

@@ -115,6 +115,15 @@ impl Store {
     /// # Errors
     /// As for [`Store::delete`]; [`ErrorKind::Geometry`] where the lengths differ.
     pub fn delete_aligned(stores: &[&Store], indices: &[u64]) -> Result<Vec<Move>> {
+        // Refused before anything is touched, such as what an interrupted append has left.
+        if let Some((leader, others)) = stores.split_first() {
+            let length = leader.len();
+            others.iter().try_for_each(|other| check_same_length(leader, length, other, other.len()))?;
+            let beyond = indices.iter().find(|&&index| index >= length);
+            if let Some(&index) = beyond {
+                return Err(out_of_range(&leader.path, index, u32::try_from(length).unwrap_or(u32::MAX)));
+            }
+        }
         delete_held(take_alone(stores)?, indices)
     }
 }
@@ -122,8 +131,8 @@ impl Store {
 /// Deletes from stores that are held alone; see [`Store::delete_aligned`].
 pub(super) fn delete_held(held: Vec<Alone<'_>>, indices: &[u64]) -> Result<Vec<Move>> {
     let first = held.first().map(|alone| alone.store.path.clone()).unwrap_or_default();
-    let Some(leader) = held.first() else { return Ok(Vec::new()) };
-    let length = leader.store.meta.whole_header()?.length;
+    let Some(leader) = held.first().map(|alone| alone.store) else { return Ok(Vec::new()) };
+    let length = leader.meta.whole_header()?.length;
     let mut doomed = vec![0u8; (length as usize).div_ceil(8)];
     for &index in indices {
         let bit = u32::try_from(index).ok().filter(|&index| index < length);
@@ -135,15 +144,7 @@ pub(super) fn delete_held(held: Vec<Alone<'_>>, indices: &[u64]) -> Result<Vec<M
     let mut steps = Vec::with_capacity(held.len());
     for alone in held {
         let old = alone.store.meta.whole_header()?;
-        if old.length != length {
-            let text = format!(
-                "{} holds {} records, {} holds {length}",
-                alone.store.path.display(),
-                old.length,
-                first.display(),
-            );
-            return Err(Error::new(ErrorKind::Geometry, text).with_help("aligned stores have one length"));
-        }
+        check_same_length(leader, length.into(), alone.store, old.length.into())?;
         steps.push(Step::new(alone, Plan::new(old, &doomed)));
     }
     let moves = steps.first().map(|step| step.plan.moves.clone()).unwrap_or_default();
@@ -154,6 +155,16 @@ pub(super) fn delete_held(held: Vec<Alone<'_>>, indices: &[u64]) -> Result<Vec<M
         return Err(e);
     }
     Ok(moves.into_iter().map(|(to, from)| Move { from: from.into(), to: to.into() }).collect())
+}
+
+/// Refuses stores that are not aligned.
+fn check_same_length(leader: &Store, length: u64, other: &Store, others: u64) -> Result<()> {
+    if others == length {
+        return Ok(());
+    }
+    let (name, leader) = (other.path.display(), leader.path.display());
+    let text = format!("{name} holds {others} records, {leader} holds {length}");
+    Err(Error::new(ErrorKind::Geometry, text).with_help("aligned stores have one length"))
 }
 
 /// Takes every store alone, in one order for all threads.

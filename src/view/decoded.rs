@@ -5,17 +5,29 @@
 //! moment may both decode it: neither waits for the other.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::format::RecordLoc;
+
+/// Records that are kept whatever their size: two files can be compared.
+const LEAST: usize = 2;
+/// A record that nobody has asked for so long gives way to another one. Before, more readers than there is room for would
+/// take each other's records away, and decode one for each piece.
+const IDLE: Duration = Duration::from_secs(1);
+/// A record that nobody has asked for so long goes.
+const FORGOTTEN: Duration = Duration::from_secs(10);
 
 struct Entry {
     index: u32,
     /// With the index the record's identity: after a change of the store another location is another record.
     loc: RecordLoc,
     bytes: Arc<Vec<u8>>,
+    used: Instant,
+    /// Its last piece was asked for. Others may still be on their way.
+    is_done: bool,
 }
 
-/// The last used records, at most `budget` bytes of them, or one larger one.
+/// Records that are being read in pieces, at most `budget` bytes of them, or two larger ones.
 pub(super) struct Decoded {
     budget: usize,
     /// Least recently used first. Short: each entry has more than 128 KiB.
@@ -33,17 +45,44 @@ impl Decoded {
         if let Some(from_here) = entries.get_mut(at..) {
             from_here.rotate_left(1);
         }
-        entries.last().map(|entry| Arc::clone(&entry.bytes))
+        let entry = entries.last_mut()?;
+        entry.used = Instant::now();
+        Some(Arc::clone(&entry.bytes))
     }
 
     pub(super) fn keep(&self, index: u32, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
+        self.keep_at(Instant::now(), index, loc, bytes);
+    }
+
+    fn keep_at(&self, used: Instant, index: u32, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|entry| entry.index != index);
-        entries.push(Entry { index, loc, bytes });
-        let mut total: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
-        while total > self.budget && entries.len() > 1 {
-            total -= entries.remove(0).bytes.len();
+        let mut total = entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() + bytes.len();
+        entries.retain(|entry| {
+            let gives_way = entry.is_done || used.duration_since(entry.used) > IDLE;
+            let stays = total <= self.budget || !gives_way;
+            total -= if stays { 0 } else { entry.bytes.len() };
+            stays
+        });
+        if total <= self.budget || entries.len() < LEAST {
+            entries.push(Entry { index, loc, bytes, used, is_done: false });
         }
+    }
+
+    /// Notes that the last piece of a record was asked for: the kernel will have its pages.
+    pub(super) fn done(&self, index: u32) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter_mut().filter(|entry| entry.index == index).for_each(|entry| entry.is_done = true);
+    }
+
+    /// Gives back the memory of records that nobody reads any more. To be called now and then.
+    pub(super) fn forget_idle(&self) {
+        self.forget_idle_at(Instant::now());
+    }
+
+    fn forget_idle_at(&self, now: Instant) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|entry| now.saturating_duration_since(entry.used) <= FORGOTTEN);
     }
 }
 
@@ -53,7 +92,7 @@ mod tests {
     use crate::format::Compress;
 
     #[test]
-    fn the_budget_holds_and_the_last_used_stay() {
+    fn the_budget_holds_and_who_reads_is_not_disturbed() {
         let loc = |offset| RecordLoc {
             offset,
             phys_length: 1,
@@ -61,17 +100,27 @@ mod tests {
             chunk_id: 0,
             compress: Compress::Deflate,
         };
-        let cache = Decoded::new(250);
-        for i in 0..2u8 {
-            cache.keep(u32::from(i), loc(0), Arc::new(vec![i; 100]));
-        }
-        assert_eq!(cache.get(0, &loc(0)).unwrap()[0], 0);
-        cache.keep(2, loc(0), Arc::new(vec![2; 100]));
-        assert!(cache.get(1, &loc(0)).is_none(), "the least recently used went");
-        assert!(cache.get(0, &loc(0)).is_some() && cache.get(2, &loc(0)).is_some());
+        let cache = Decoded::new(350);
+        let begin = Instant::now();
+        let keep = |later: u64, i: u8, len: usize| {
+            cache.keep_at(begin + Duration::from_secs(later), i.into(), loc(0), Arc::new(vec![i; len]));
+        };
+        let has = |i: u32| cache.get(i, &loc(0)).is_some();
+        (0..4).for_each(|i| keep(0, i, 100));
+        assert!(has(0) && has(1) && has(2), "there is room for three");
+        assert!(!has(3), "a fourth takes nobody's place");
         assert!(cache.get(2, &loc(9)).is_none(), "another location is another record");
-        cache.keep(3, loc(0), Arc::new(vec![3; 1000]));
-        assert!(cache.get(3, &loc(0)).is_some(), "one larger than the budget is kept alone");
-        assert!(cache.get(2, &loc(0)).is_none());
+        cache.done(1);
+        keep(0, 3, 100);
+        assert!(has(3) && !has(1), "one that was read to its end gives way");
+        cache.forget_idle_at(begin + Duration::from_secs(5));
+        assert!(has(3));
+        keep(60, 4, 300);
+        keep(60, 5, 1000);
+        keep(60, 6, 10);
+        assert!(!has(0) && !has(2) && !has(3), "and so do those that nobody reads");
+        assert!(has(4) && has(5) && !has(6), "two are kept whatever their size");
+        cache.forget_idle_at(begin + Duration::from_secs(80));
+        assert!(!has(4) && !has(5), "nothing is kept for nobody");
     }
 }

@@ -51,7 +51,7 @@ pub struct ViewOptions {
 
 impl ViewOptions {
     /// What `cache` is where nothing is said, in bytes.
-    pub const DEFAULT_CACHE: usize = 64 << 20;
+    pub const DEFAULT_CACHE: usize = 512 << 20;
 }
 
 /// Figures for statfs, in bytes.
@@ -129,6 +129,11 @@ impl View {
         view.refresh_modified()?;
         view.mounted = view.modified();
         Ok(view)
+    }
+
+    /// Gives back memory that nobody needs any more. To be called now and then.
+    pub fn tidy(&self) {
+        self.decoded.forget_idle();
     }
 
     /// The store that is shown.

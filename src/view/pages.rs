@@ -54,8 +54,9 @@ pub(super) fn readme(view: &View) -> String {
            error. Records that are appended to the store show up within a second.
 stats      JSON: records, live_bytes (stored size of all records), logical_bytes
            (their decoded size), chunk_bytes (space used in the chunk files),
-           reclaimable (chunk_bytes - live_bytes), damaged (records whose table
-           entry is bad), counters (reads, bytes, errors of this mount).
+           reclaimable (chunk_bytes - live_bytes), freeable (disk that a compaction
+           gives back), damaged (records whose table entry is bad), named (records
+           that have a name), version, counters (reads, bytes, errors of this mount).
            Fixed when the file is opened, padded with spaces.
 README     this page.
 

@@ -122,17 +122,20 @@ impl View {
                 Ok(())
             });
         }
+        let is_last = range.end == len;
         let bytes = match self.decoded.get(index, loc) {
             Some(bytes) => bytes,
             None => {
                 let bytes = Arc::new(self.store.read(u64::from(index))?);
-                // The last piece is not asked for again: the kernel has its page.
-                if range.end < len {
+                if !is_last {
                     self.decoded.keep(index, *loc, Arc::clone(&bytes));
                 }
                 bytes
             }
         };
+        if is_last {
+            self.decoded.done(index);
+        }
         reply(bytes.get(range).unwrap_or_default());
         Ok(())
     }

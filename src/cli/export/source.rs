@@ -44,6 +44,8 @@ pub(super) struct Source<'a> {
     /// The folder that was looked at last, and whether all that lead there are known.
     last: Cell<Option<(NodeId, bool)>>,
     lost: Cell<u64>,
+    /// Records that have no name.
+    nameless: Cell<u64>,
 }
 
 impl<'a> Source<'a> {
@@ -62,6 +64,7 @@ impl<'a> Source<'a> {
             modified_ns: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
             last: Cell::new(None),
             lost: Cell::new(0),
+            nameless: Cell::new(0),
         };
         source.check_free()?;
         Ok(source)
@@ -134,8 +137,16 @@ impl<'a> Source<'a> {
         Ok(leads)
     }
 
-    /// Says what was lost.
+    /// Says what was lost, and what went by its index although others have names.
     pub(super) fn tell_lost(&self) {
+        let nameless = self.nameless.get();
+        if self.names.is_some() && nameless > 0 {
+            let path = self.store.path().display();
+            log::warn!(
+                "{nameless} of the records of {path} have no name and went by their index; `zrfs verify` says whether names \
+                 are damaged"
+            );
+        }
         let lost = self.lost.get();
         if lost > 0 {
             let path = self.store.path().display();
@@ -151,6 +162,7 @@ impl<'a> Source<'a> {
             Some(node) if self.leads_to(node.parent)? => Some(node),
             _ => None,
         };
+        self.nameless.set(self.nameless.get() + u64::from(node.is_none()));
         let (folder, name, modified_ns, executable) = match node {
             Some(NamedNode { parent, name, modified_ns, kind, .. }) => {
                 (parent, name, modified_ns, matches!(kind, NodeKind::Record { executable: true, .. }))

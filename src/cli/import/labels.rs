@@ -98,8 +98,11 @@ impl<'a> Labels<'a> {
         };
         if store.len() < len || (store.len() > len && !resume) {
             let text = format!("{name} holds {} labels for {len} records", store.len());
-            let help = "they are no pair, or another program has changed one of them";
-            return Err(Error::new(ErrorKind::Unsupported, text).with_help(help));
+            return Err(Error::new(ErrorKind::Unsupported, text).with_help(pair_again(
+                &path,
+                store.len(),
+                len,
+            )));
         }
         Ok(Labels { path, to: To::Old { store: Box::new(store), classes, len } })
     }
@@ -200,8 +203,7 @@ impl<'a> Labels<'a> {
             return Ok(());
         }
         let text = format!("{} holds other labels behind the first {len}", self.path.display());
-        Err(Error::new(ErrorKind::Unsupported, text)
-            .with_help("they are no pair, or another program has changed one of them"))
+        Err(Error::new(ErrorKind::Unsupported, text).with_help(pair_again(&self.path, store.len(), len)))
     }
 
     /// Gives a new store its name.
@@ -313,6 +315,19 @@ impl Visitor<'_> for NameVisitor {
 
 fn shown(class: &[u8]) -> String {
     one_line(String::from_utf8_lossy(class))
+}
+
+/// What to do where there are more or fewer labels than records.
+fn pair_again(path: &Path, labels: u64, records: u64) -> String {
+    let other = "they are no pair, or another program has changed one of them";
+    if labels <= records {
+        return other.to_owned();
+    }
+    let last = labels - 1;
+    format!(
+        "where an import that was cut off has left them, `zrfs delete {} {records}-{last}` takes them away; else {other}",
+        path.display()
+    )
 }
 
 #[cfg(test)]

@@ -112,13 +112,18 @@ pub(super) fn takes(extent: &TreeExtent, new: u32) -> bool {
         && u64::from(new) * u64::from(SPARSE) <= slots
 }
 
-/// Puts entries (hash, number) into the table.
+/// Puts entries (hash, number) into the table, which has room for them.
 pub(super) fn insert(file: &dyn StorageFile, bits: u32, entries: &[(u32, u32)]) -> io::Result<()> {
     let slots = 1u64 << bits;
     let mut block = [0; PROBE * SLOT_BYTES];
     for &(hash, number) in entries {
         let mut at = slot_of(hash, bits);
+        let mut probed = 0;
         'probing: loop {
+            if probed > slots {
+                return Err(io::Error::other("the table is full"));
+            }
+            probed += PROBE as u64;
             block.fill(0);
             file.read_at(&mut block, at * SLOT_BYTES as u64)?;
             for slot in block.chunks_exact(SLOT_BYTES) {
@@ -139,6 +144,36 @@ pub(super) fn insert(file: &dyn StorageFile, bits: u32, entries: &[(u32, u32)]) 
 /// The bytes of a slot.
 fn slot_bytes(hash: u32, number: u32) -> [u8; SLOT_BYTES] {
     (u64::from(number) << 32 | u64::from(hash)).to_le_bytes()
+}
+
+/// Hands hash and number of each entry below node number `end` to `take`.
+fn each_entry(
+    file: &Arc<dyn StorageFile>,
+    bits: u32,
+    end: u32,
+    mut take: impl FnMut(u32, u32),
+) -> io::Result<()> {
+    let slots = 1u64 << bits;
+    let mut window = Window::new(file, slots * SLOT_BYTES as u64);
+    for at in 0..slots {
+        let Some(bytes) = window.get(at * SLOT_BYTES as u64, SLOT_BYTES)?.first_chunk() else { break };
+        let slot = u64::from_le_bytes(*bytes);
+        let number = (slot >> 32) as u32;
+        if number != 0 && number < end {
+            take((slot & 0xffff_ffff) as u32, number);
+        }
+    }
+    Ok(())
+}
+
+/// How many entries below node number `end` a file has; `None` where it is not as long as it should be.
+pub(super) fn count(file: &Arc<dyn StorageFile>, bits: u32, end: u32) -> io::Result<Option<u32>> {
+    if file.attributes()?.len != (SLOT_BYTES as u64) << bits {
+        return Ok(None);
+    }
+    let mut count = 0u32;
+    each_entry(file, bits, end, |_, _| count += 1)?;
+    Ok(Some(count))
 }
 
 /// A table in memory. Takes 8 bytes a slot.
@@ -172,19 +207,9 @@ impl Table {
         }
     }
 
-    /// Takes over the entries of a file that has `bits`, those below node number `end`.
+    /// Takes over the entries of a file that has `bits`, those below node number `end`. There must be room for them.
     pub(super) fn take_over(&mut self, file: &Arc<dyn StorageFile>, bits: u32, end: u32) -> io::Result<()> {
-        let slots = 1u64 << bits;
-        let mut window = Window::new(file, slots * SLOT_BYTES as u64);
-        for at in 0..slots {
-            let Some(bytes) = window.get(at * SLOT_BYTES as u64, SLOT_BYTES)?.first_chunk() else { break };
-            let slot = u64::from_le_bytes(*bytes);
-            let number = (slot >> 32) as u32;
-            if number != 0 && number < end {
-                self.insert((slot & 0xffff_ffff) as u32, number);
-            }
-        }
-        Ok(())
+        each_entry(file, bits, end, |hash, number| self.insert(hash, number))
     }
 
     pub(super) fn write(&self, file: &dyn StorageFile) -> io::Result<()> {
@@ -226,6 +251,7 @@ mod tests {
         assert!((0..3000).all(|i| found(&file, table.bits(), i).contains(&(i + 100))));
         assert!(found(&file, table.bits(), 5000).is_empty());
         let mut larger = Table::for_entries(9000).unwrap();
+        assert_eq!(count(&file, table.bits(), 2600).unwrap(), Some(2500));
         larger.take_over(&file, table.bits(), 2600).unwrap();
         let file = dir.create("lookup-2").unwrap();
         larger.write(file.as_ref()).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Names;
 use super::lookup::{self, Probe, Table};
 use super::read::TREE;
-use super::window::Nodes;
+use super::window::{Nodes, Walk};
 use super::write::NameFiles;
 use crate::error::Result;
 use crate::format::{FIRST_AT, HEADER_BYTES, NEXT_AT, ROOT_NODE, TreeExtent, TreeKind, TreeNode, node_at};
@@ -41,13 +41,14 @@ pub(super) fn scan(
 ) -> io::Result<()> {
     let mut nodes = Nodes::new(tree, end);
     let mut folders: HashMap<u32, Folder> = HashMap::new();
-    let (mut number, mut lost) = (ROOT_NODE, None);
-    while number < end {
+    let (mut walk, mut lost) = (Walk::from(ROOT_NODE), None);
+    while let Some(number) = walk.at(end) {
         let Some((node, behind)) = nodes.get_with_next(number)? else {
             lost.get_or_insert(number);
-            number += 1;
+            walk.step(None);
             continue;
         };
+        walk.step(Some(behind));
         if let Some(from) = lost.take() {
             fault(Fault::Lost(from, number))?;
         }
@@ -73,7 +74,6 @@ pub(super) fn scan(
             *count += u32::from(node.kind == TreeKind::Folder);
             folder.next = node.next;
         }
-        number = behind;
     }
     if let Some(from) = lost {
         fault(Fault::Lost(from, end))?;
@@ -90,6 +90,22 @@ pub(super) fn scan(
     Ok(())
 }
 
+/// Hash and number of every node that is whole, but for the root; each fault is told, too.
+fn hashed(
+    tree: &Arc<dyn StorageFile>,
+    key: &[u8; 16],
+    end: u32,
+    fault: impl FnMut(Fault) -> io::Result<()>,
+) -> io::Result<Vec<(u32, u32)>> {
+    let mut hashes = Vec::new();
+    scan(tree, end, fault, |number, node| {
+        if number != ROOT_NODE {
+            hashes.push((lookup::hash(key, node.parent, node.name), number));
+        }
+    })?;
+    Ok(hashes)
+}
+
 impl Names<'_> {
     /// What is wrong with the files of names, and what follows from it; `None` where nothing is. Reads all of them.
     ///
@@ -103,7 +119,6 @@ impl Names<'_> {
             return Ok(None);
         }
         let (mut lost, mut astray, mut unfound) = (0u64, 0u64, 0u64);
-        let mut hashes = Vec::new();
         let fault = |fault: Fault| {
             match fault {
                 Fault::Lost(..) => lost += 1,
@@ -111,12 +126,7 @@ impl Names<'_> {
             }
             Ok(())
         };
-        scan(&tree.tree, tree.extent.end, fault, |number, node| {
-            if number != ROOT_NODE {
-                hashes.push((lookup::hash(&tree.key, node.parent, node.name), number));
-            }
-        })
-        .map_err(failed)?;
+        let mut hashes = hashed(&tree.tree, &tree.key, tree.extent.end, fault).map_err(failed)?;
         match &tree.lookup {
             None => unfound = hashes.len() as u64,
             Some(file) => {
@@ -148,8 +158,6 @@ impl NameFiles {
     pub(in crate::store) fn mend(&mut self, folder: &dyn Directory, meta: &[u8; HEADER_BYTES]) -> Result<()> {
         let Some(kept) = self.header.extent_for(meta) else { return Ok(()) };
         self.put_unfinished(true)?;
-        let mut entries = Vec::new();
-        let key = self.header.key;
         let fix = |fault: Fault| match fault {
             Fault::Lost(from, to) => {
                 // A node takes 40 bytes or more; a shorter gap is none that this release left.
@@ -158,12 +166,8 @@ impl NameFiles {
             }
             Fault::Astray(number, at, numbers) => self.put_numbers(number, at, &numbers),
         };
-        scan(&self.tree, kept.end, fix, |number, node| {
-            if number != ROOT_NODE {
-                entries.push((lookup::hash(&key, node.parent, node.name), number));
-            }
-        })
-        .map_err(|e| self.io("mend", TREE, e))?;
+        let entries =
+            hashed(&self.tree, &self.header.key, kept.end, fix).map_err(|e| self.io("mend", TREE, e))?;
         self.tree.set_len(node_at(kept.end)).map_err(|e| self.io("cut", TREE, e))?;
         let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
         let mut table = Table::for_entries(count)?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::Guard;
 
 use super::lookup::{self, Probe};
-use super::window::{Nodes, Window};
+use super::window::{Nodes, Walk, Window};
 use super::{NamedNode, Names, NodeId, NodeKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -86,13 +86,24 @@ pub(super) fn open_tree(folder: &dyn Directory, access: Access) -> std::io::Resu
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
+    let header = read_header(file.as_ref())?;
+    Ok(header.map(|header| (file, header)))
+}
+
+/// Reads a tree's header, which is `None` where it is damaged or of another release; `None` where the tree was never made
+/// whole. No extent goes behind the end of the file.
+pub(super) fn read_header(file: &dyn StorageFile) -> std::io::Result<Option<Option<TreeHeader>>> {
     let mut bytes = [0; TREE_HEADER_BYTES];
     file.read_at(&mut bytes, 0)?;
     if bytes.starts_with(&[0; FIRST_UNIT]) {
         // It was being made.
         return Ok(None);
     }
-    Ok(Some((file, TreeHeader::parse(&bytes))))
+    let end = u32::try_from(file.attributes()?.len.div_ceil(8)).unwrap_or(u32::MAX).max(ROOT_NODE);
+    Ok(Some(TreeHeader::parse(&bytes).map(|mut header| {
+        header.extents.iter_mut().flatten().for_each(|extent| extent.end = extent.end.min(end));
+        header
+    })))
 }
 
 impl Tree {
@@ -227,6 +238,13 @@ impl Look<'_> {
     fn node(&mut self, number: u32) -> Result<Option<TreeNode<'_>>> {
         let (store, tree) = (self.store, self.tree);
         self.nodes.get(number).map_err(|e| tree.io(store, TREE, e))
+    }
+
+    /// The place behind node `number`; `None` where there is none that is whole.
+    fn nodes_behind(&mut self, number: u32) -> Result<Option<u32>> {
+        let (store, tree) = (self.store, self.tree);
+        let node = self.nodes.get_with_next(number).map_err(|e| tree.io(store, TREE, e))?;
+        Ok(node.map(|(_, behind)| behind))
     }
 
     /// Reads node `number` into `to`, where it is there and named by its record; gives the number of the next one in its
@@ -404,16 +422,39 @@ impl Names<'_> {
         let mut found = blank();
         // Each is a higher number than the one before, so a damaged chain ends.
         while number > last {
-            let Some((next, counts)) = look.read(number, &mut found)? else { break };
-            if found.parent != folder {
-                break;
+            match look.read(number, &mut found)? {
+                Some((next, counts)) if found.parent == folder => {
+                    if counts && take(&found) {
+                        break;
+                    }
+                    (last, number) = (number, next);
+                }
+                // A node that is lost hides no other: the next one in the folder comes behind it.
+                _ => {
+                    last = number;
+                    number = self.next_in(&mut look, folder, number)?.unwrap_or(0);
+                }
             }
-            if counts && take(&found) {
-                break;
-            }
-            (last, number) = (number, next);
         }
         Ok(())
+    }
+
+    /// The first whole node in a folder behind a place, found by looking at one node after another.
+    fn next_in(&self, look: &mut Look<'_>, folder: NodeId, number: u32) -> Result<Option<u32>> {
+        let mut walk = Walk::from(number);
+        walk.step(look.nodes_behind(number)?);
+        while let Some(number) = walk.at(self.tree.extent.end) {
+            let behind = look.nodes_behind(number)?;
+            let is_child = behind.is_some()
+                && look
+                    .node(number)?
+                    .is_some_and(|node| node.parent == folder.0 && node.kind != TreeKind::Blank);
+            if is_child {
+                return Ok(Some(number));
+            }
+            walk.step(behind);
+        }
+        Ok(None)
     }
 
     /// Hands every record from `first` on to `take`, with its name where it has one, until it says `true` or all are told.
@@ -446,23 +487,16 @@ impl Names<'_> {
     pub fn each_node(&self, mut take: impl FnMut(&NamedNode) -> bool) -> Result<()> {
         let mut look = self.look();
         let mut found = blank();
-        let mut number = ROOT_NODE;
-        while number < self.tree.extent.end {
-            let next = self.behind(&mut look, number)?;
+        let mut walk = Walk::from(ROOT_NODE);
+        while let Some(number) = walk.at(self.tree.extent.end) {
+            walk.step(look.nodes_behind(number)?);
             if let Some((_, true)) = look.read(number, &mut found)?
                 && take(&found)
             {
                 break;
             }
-            number = next;
         }
         Ok(())
-    }
-
-    /// The place behind a node; where it is damaged, the next one that may hold a node.
-    fn behind(&self, look: &mut Look<'_>, number: u32) -> Result<u32> {
-        let node = look.nodes.get_with_next(number).map_err(|e| self.tree.io(self.store, TREE, e))?;
-        Ok(node.map_or(number + 1, |(_, next)| next))
     }
 
     /// A mark that says how far the names go: nodes that are added later have a number from it on.
@@ -477,13 +511,12 @@ impl Names<'_> {
     pub fn grown_since(&self, since: u32) -> Result<Vec<NodeId>> {
         let mut look = self.look();
         let mut grown = BTreeSet::new();
-        let mut number = since.max(ROOT_NODE);
-        while number < self.tree.extent.end {
-            let next = self.behind(&mut look, number)?;
+        let mut walk = Walk::from(since.max(ROOT_NODE));
+        while let Some(number) = walk.at(self.tree.extent.end) {
+            walk.step(look.nodes_behind(number)?);
             if let Some(node) = look.node(number)?.filter(|node| node.kind != TreeKind::Blank) {
                 grown.insert(NodeId(node.parent));
             }
-            number = next;
         }
         Ok(grown.into_iter().collect())
     }

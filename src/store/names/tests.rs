@@ -8,7 +8,7 @@ use std::path::Path;
 use super::*;
 use crate::codec::Codec;
 use crate::error::ErrorKind;
-use crate::format::Version;
+use crate::format::{TreeExtent, TreeHeader, Version};
 use crate::storage::crash::{Image, Limits, states};
 use crate::storage::faulty::{Faulty, Script};
 use crate::store::Progress;
@@ -382,6 +382,108 @@ fn a_flipped_bit_costs_names_and_never_lies() {
     }
     std::fs::remove_file(path.join(".zrfs").join(lookup)).unwrap();
     assert_eq!(tells_no_lies(&path), 10);
+}
+
+/// A tree of names whose extents were changed by hand, and fit their sums.
+fn with_extents(path: &Path, change: impl Fn(&mut TreeExtent)) {
+    let file = path.join(".zrfs/tree");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let mut header = TreeHeader::parse(bytes.first_chunk().unwrap()).unwrap();
+    header.extents.iter_mut().flatten().for_each(&change);
+    bytes[..256].copy_from_slice(&header.to_bytes());
+    std::fs::write(&file, bytes).unwrap();
+}
+
+#[test]
+fn hostile_extents_and_tables_end_in_names_or_in_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = |name: &str| {
+        let path = dir.path().join(name);
+        let store = Store::create(&path, Version::V1).unwrap();
+        append(&store, 0..10, true).unwrap();
+        path
+    };
+    // A table without a free place, all of it one hash.
+    let path = made("full.zr");
+    let lookup = path.join(".zrfs/lookup-1");
+    let slots = std::fs::metadata(&lookup).unwrap().len() / 8;
+    let slot = (40u64 << 32 | 0x1234_5678).to_le_bytes();
+    std::fs::write(&lookup, slot.repeat(usize::try_from(slots).unwrap())).unwrap();
+    let store = Store::open(&path).unwrap();
+    append(&store, 10..12, true).unwrap();
+    check(&store, &BTreeSet::new());
+    // A table that is gone is made anew.
+    let path = made("gone.zr");
+    std::fs::remove_file(path.join(".zrfs/lookup-1")).unwrap();
+    let store = Store::open(&path).unwrap();
+    append(&store, 10..12, true).unwrap();
+    check(&store, &BTreeSet::new());
+    // Counts that no tree of this size has, and ends far behind the file's.
+    for (name, change) in [
+        (
+            "entries.zr",
+            Box::new(|extent: &mut TreeExtent| extent.entries = 400_000_000) as Box<dyn Fn(&mut TreeExtent)>,
+        ),
+        ("bits.zr", Box::new(|extent: &mut TreeExtent| extent.lookup_bits = 31)),
+        ("end.zr", Box::new(|extent: &mut TreeExtent| extent.end = 0xffff_fff0)),
+    ] {
+        let path = made(name);
+        with_extents(&path, change);
+        tells_no_lies(&path);
+        Store::verify(&path, |_| ()).unwrap();
+        let store = Store::open(&path).unwrap();
+        let _ = append(&store, 10..12, true);
+        drop(store);
+        tells_no_lies(&path);
+        assert!(std::fs::metadata(path.join(".zrfs/tree")).unwrap().len() < 1 << 20, "{name}");
+        let tables = std::fs::read_dir(path.join(".zrfs")).unwrap();
+        assert!(
+            tables.map(|file| file.unwrap().metadata().unwrap().len()).all(|len| len < 1 << 20),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_lost_node_hides_no_other_of_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.zr");
+    let store = Store::create(&path, Version::V1).unwrap();
+    append(&store, 0..40, true).unwrap();
+    drop(store);
+    let file = path.join(".zrfs/tree");
+    let good = std::fs::read(&file).unwrap();
+    let children = |path: &Path| {
+        let store = Store::open_read_only(path).unwrap();
+        let names = store.names().unwrap().unwrap();
+        let cats = names.resolve(b"cats").unwrap().unwrap().id;
+        let mut seen = Vec::new();
+        names
+            .each_child(cats, None, |node| {
+                seen.push(String::from_utf8(node.name.clone()).unwrap());
+                false
+            })
+            .unwrap();
+        seen
+    };
+    let all = children(&path);
+    assert_eq!(all.len(), 10);
+    for lost in [0, 4, 9] {
+        let mut bad = good.clone();
+        let name = all[lost].as_bytes();
+        let at = good.windows(name.len()).position(|bytes| bytes == name).unwrap();
+        bad[at] ^= 1;
+        std::fs::write(&file, bad).unwrap();
+        let mut left = all.clone();
+        left.remove(lost);
+        assert_eq!(children(&path), left, "without {}", all[lost]);
+    }
+    let mut bad = good.clone();
+    let at = good.windows(6).position(|bytes| bytes == b"r5.png").unwrap();
+    bad[at] ^= 1;
+    std::fs::write(&file, bad).unwrap();
+    append(&Store::open(&path).unwrap(), 41..42, true).unwrap();
+    assert!(children(&path).contains(&"r41.png".to_owned()), "what is added shows up behind it");
 }
 
 #[test]

@@ -44,6 +44,37 @@ impl Window {
     }
 }
 
+/// How far the next node is looked for behind one that is damaged, in numbers: none takes more than 5 KB, so where there is
+/// nothing for so long there are no nodes.
+const FURTHEST: u32 = 1 << 15;
+
+/// The way through all nodes, over damaged ones.
+pub(super) struct Walk {
+    next: u32,
+    /// Where the last whole node ends.
+    whole: u32,
+}
+
+impl Walk {
+    /// From a node on.
+    pub(super) fn from(number: u32) -> Walk {
+        Walk { next: number, whole: number }
+    }
+
+    /// The place to look at; `None` where the nodes have ended before `end`, or there.
+    pub(super) fn at(&self, end: u32) -> Option<u32> {
+        (self.next < end && self.next - self.whole < FURTHEST).then_some(self.next)
+    }
+
+    /// Goes on: `behind` is the place behind the node that is there, `None` where none is.
+    pub(super) fn step(&mut self, behind: Option<u32>) {
+        match behind {
+            Some(behind) => (self.next, self.whole) = (behind, behind),
+            None => self.next = self.next.saturating_add(1),
+        }
+    }
+}
+
 /// The nodes of a tree.
 pub(super) struct Nodes {
     window: Window,

@@ -11,12 +11,12 @@ use super::Names;
 use super::fresh::{FolderId, NewNames};
 use super::layout::Layout;
 use super::lookup::{self, Table};
-use super::read::{FIRST_UNIT, NAMES, TREE, open_tree};
+use super::read::{FIRST_UNIT, NAMES, TREE, open_tree, read_header};
 use super::window::Nodes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    FIRST_AT, HEADER_BYTES, Header, NAMES_FIRST_UNIT, NAMES_HEADER_BYTES, NEXT_AT, ROOT_NODE,
-    TREE_HEADER_BYTES, TreeExtent, TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, name_at, node_at,
+    FIRST_AT, HEADER_BYTES, Header, NAMES_FIRST_UNIT, NAMES_HEADER_BYTES, NEXT_AT, ROOT_NODE, TreeExtent,
+    TreeHeader, TreeKind, TreeNode, UNFINISHED_AT, name_at, node_at,
 };
 use crate::storage::{Access, Directory, StorageFile};
 use crate::store::append::Appender;
@@ -65,9 +65,8 @@ impl NameFiles {
         if self.pending.is_some() {
             return Ok(());
         }
-        let mut bytes = [0; TREE_HEADER_BYTES];
-        self.tree.read_at(&mut bytes, 0).map_err(|e| self.io("read", TREE, e))?;
-        if let Some(header) = TreeHeader::parse(&bytes) {
+        let header = read_header(self.tree.as_ref()).map_err(|e| self.io("read", TREE, e))?;
+        if let Some(header) = header.flatten() {
             self.header = header;
         }
         self.settle_down(folder, meta)
@@ -268,31 +267,45 @@ impl NameFiles {
             records.map(|(record, &number)| (hash(record.folder, fresh.bytes_of(record.name)), number));
         let links = fresh.links.iter().zip(&layout.links);
         let links = links.map(|(link, &(number, _))| (hash(link.folder, fresh.bytes_of(link.name)), number));
-        let entries = folders.chain(records).chain(links);
-        let count = layout.count;
+        let entries: Vec<_> = folders.chain(records).chain(links).collect();
         let name = lookup::file_name(extent.lookup);
+        let failed = |e| self.io("write", &name, e);
         let old = if extent.lookup == 0 { None } else { folder.open(&name, Access::Write).ok() };
-        let total = extent.entries.saturating_add(count);
-        match old {
-            Some(old) if lookup::takes(&extent, count) => {
-                let entries: Vec<_> = entries.collect();
+        let total = extent.entries.saturating_add(layout.count);
+        match &old {
+            Some(old) if lookup::takes(&extent, layout.count) => {
                 lookup::insert(old.as_ref(), extent.lookup_bits, &entries)
                     .and_then(|()| old.sync())
-                    .map_err(|e| self.io("write", &name, e))?;
-                Ok(TreeExtent { entries: total, ..extent })
+                    .map_err(failed)?;
+                return Ok(TreeExtent { entries: total, ..extent });
             }
-            old => {
-                let mut table = Table::for_entries(total)?;
-                if let Some(old) = old {
-                    // Names behind the old end were left by an append that failed.
-                    let end = self.extent().end;
-                    table.take_over(&old, extent.lookup_bits, end).map_err(|e| self.io("read", &name, e))?;
-                }
-                entries.for_each(|(hash, number)| table.insert(hash, number));
-                let number = self.write_table(folder, extent.lookup, &table)?;
-                Ok(TreeExtent { lookup: number, lookup_bits: table.bits(), entries: total, ..extent })
-            }
+            _ => {}
         }
+        let mut table = Table::for_entries(total)?;
+        if let Some(old) = &old {
+            // Names behind the old end were left by an append that failed.
+            table.take_over(old, extent.lookup_bits, self.extent().end).map_err(failed)?;
+        }
+        entries.into_iter().for_each(|(hash, number)| table.insert(hash, number));
+        let number = self.write_table(folder, extent.lookup, &table)?;
+        Ok(TreeExtent { lookup: number, lookup_bits: table.bits(), entries: total, ..extent })
+    }
+
+    /// Makes the lookup table anew where it is lost, or does not hold as many names as it should: a name that is not found
+    /// would be given twice. Returns whether it did.
+    fn make_findable(&mut self, folder: &dyn Directory, meta: &[u8; HEADER_BYTES]) -> Result<bool> {
+        let extent = self.extent();
+        if extent.end <= ROOT_NODE {
+            return Ok(false);
+        }
+        let file = folder.open(&lookup::file_name(extent.lookup), Access::Read).ok();
+        let failed = |e| self.io("read", &lookup::file_name(extent.lookup), e);
+        let count = file.map(|file| lookup::count(&file, extent.lookup_bits, extent.end));
+        if count.transpose().map_err(failed)?.flatten() == Some(extent.entries) {
+            return Ok(false);
+        }
+        self.mend(folder, meta)?;
+        Ok(true)
     }
 
     /// Writes a table to the file behind number `last`, makes it durable, and gives its number.
@@ -422,9 +435,16 @@ impl Appender<'_> {
             let text = format!("{path}: records can't be named behind an append that was not synced");
             return Err(Error::new(ErrorKind::Unsupported, text).with_help("sync the store first"));
         }
+        let meta = store.meta.header_bytes()?;
+        if let Some(sidecars) = self.writer().sidecars.as_mut()
+            && let Some(files) = &mut sidecars.names
+            && files.make_findable(sidecars.folder.as_ref(), &meta)?
+        {
+            // What was seen before finds less.
+            store.names.store(None);
+        }
         store.check_names(names)?;
         let old = store.names()?;
-        let meta = store.meta.header_bytes()?;
         let Some(sidecars) = self.writer().sidecars.as_mut().filter(|sidecars| sidecars.sums.is_some())
         else {
             let text = format!("{path}: its checksums are of another release, so names can't be kept");
