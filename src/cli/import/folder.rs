@@ -69,8 +69,8 @@ pub(super) fn walk(root: &Path, only: Option<&Only>, links: Links, files: &mut F
     files.start_at(root, true)?;
     files.set_modified(FolderId::ROOT, modified_ns(&meta));
     let first_run = files.runs();
-    let (above, walked) = (vec![identity(&meta)], Walked::default());
-    let mut walk = Walk { root, only, links, files, above, walked };
+    let (above, around, walked) = (vec![identity(&meta)], around(root)?, Walked::default());
+    let mut walk = Walk { root, only, links, files, above, around, walked };
     walk.folder(&mut PathBuf::new(), FolderId::ROOT, false)?;
     let walked = walk.walked;
     files.sort_as_image_folder(first_run);
@@ -84,14 +84,19 @@ struct Walk<'a> {
     links: Links,
     files: &'a mut Files,
     /// The folder that is looked at and those above it.
-    above: Vec<(u64, u64)>,
+    above: Vec<Identity>,
+    /// Folders on disk above the root, and above each folder that a followed link on the way here leads to.
+    around: Vec<(Identity, PathBuf)>,
     walked: Walked,
 }
+
+/// Device and inode number of a folder.
+type Identity = (u64, u64);
 
 /// A folder in the one that is looked at.
 struct Subfolder {
     name: OsString,
-    identity: (u64, u64),
+    identity: Identity,
     modified_ns: i64,
     linked: bool,
 }
@@ -208,12 +213,18 @@ impl Walk<'_> {
         expanded: bool,
     ) -> Result<()> {
         let Subfolder { name, identity, modified_ns, linked } = folder;
-        if linked && let Some(depth) = self.above.iter().position(|&above| above == identity) {
-            let above = path.ancestors().nth(self.above.len() - depth).unwrap_or(Path::new(""));
-            let (link, above) = (self.at(path), self.at(above));
-            let text =
-                format!("the link {} leads back to {}, a folder above it", link.display(), above.display());
-            return Err(Error::new(ErrorKind::Unsupported, text).with_help("remove the link"));
+        let outer = self.around.len();
+        if linked {
+            let link = self.at(path);
+            if let Some(above) = self.leads_back(path, identity) {
+                let text = format!(
+                    "the link {} leads back to {}, a folder above it",
+                    link.display(),
+                    above.display()
+                );
+                return Err(Error::new(ErrorKind::Unsupported, text).with_help("remove the link"));
+            }
+            self.around.extend(around(&link)?);
         }
         let id = self.files.folder(parent, name.as_bytes(), modified_ns)?;
         if parent == FolderId::ROOT {
@@ -222,12 +233,30 @@ impl Walk<'_> {
         self.above.push(identity);
         self.folder(path, id, expanded || linked)?;
         self.above.pop();
+        self.around.truncate(outer);
         Ok(())
+    }
+
+    /// The folder `to`, where it holds the link at `path` or the way there: who follows the link comes to it again.
+    fn leads_back(&self, path: &Path, to: Identity) -> Option<PathBuf> {
+        if let Some(depth) = self.above.iter().position(|&above| above == to) {
+            let above = path.ancestors().nth(self.above.len() - depth).unwrap_or(Path::new(""));
+            return Some(self.at(above));
+        }
+        self.around.iter().find(|(around, _)| *around == to).map(|(_, path)| path.clone())
     }
 }
 
-fn identity(meta: &Metadata) -> (u64, u64) {
+fn identity(meta: &Metadata) -> Identity {
     (meta.dev(), meta.ino())
+}
+
+/// The folders on disk above `folder`.
+fn around(folder: &Path) -> Result<Vec<(Identity, PathBuf)>> {
+    let real = folder.canonicalize().map_err(|e| cannot_look(folder, e))?;
+    let above = real.ancestors().skip(1);
+    // What may not be looked at can't be walked, either.
+    Ok(above.filter_map(|path| Some((identity(&std::fs::metadata(path).ok()?), path.into()))).collect())
 }
 
 /// Whether a folder holds a store's table.
@@ -313,6 +342,43 @@ mod tests {
         std::os::unix::fs::symlink("..", dir.path().join("a/loop")).unwrap();
         let text = walked(dir.path()).unwrap_err().to_string();
         assert!(text.contains("a/loop") && text.contains("leads back"), "{text}");
+    }
+
+    #[test]
+    fn no_link_leads_to_a_folder_that_holds_the_way_there() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        for folder in ["tree/a", "outside/deep", "tree/b"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+            std::fs::write(at(folder).join("file"), "x").unwrap();
+        }
+        let link = |target: &Path, name: &str| std::os::unix::fs::symlink(target, at(name)).unwrap();
+        let (up, down) = (Path::new(".."), Path::new("../../outside/deep"));
+        for (name, links) in [
+            // The root's parent, by a relative path and an absolute one, and the root of all.
+            ("up", &[(up, "tree/up")][..]),
+            ("a/up", &[(top.path(), "tree/a/up")]),
+            ("up", &[(Path::new("/"), "tree/up")]),
+            // By way of another link.
+            ("up", &[(top.path(), "outside/top"), (Path::new("../outside/top"), "tree/up")]),
+            // From a folder outside to one that holds that, to the root, and to the root's parent.
+            ("a/out/l", &[(down, "tree/a/out"), (up, "outside/deep/l")]),
+            ("a/out/l", &[(down, "tree/a/out"), (&at("tree"), "outside/deep/l")]),
+            ("a/out/l", &[(down, "tree/a/out"), (Path::new("../.."), "outside/deep/l")]),
+        ] {
+            links.iter().for_each(|(target, name)| link(target, name));
+            for kept in [Links::Follow, Links::Keep] {
+                let root = at("tree");
+                let text = walk(&root, None, kept, &mut Files::new()).err().unwrap().to_string();
+                let words = format!("the link {} leads back to ", root.join(name).display());
+                assert!(text.starts_with(&words), "{text}");
+            }
+            links.iter().for_each(|(_, name)| std::fs::remove_file(at(name)).unwrap());
+        }
+        // Beside the way, a folder may be taken twice.
+        link(down, "tree/a/out");
+        link(&at("outside"), "tree/b/out");
+        assert_eq!(walked(&at("tree")).unwrap().len(), 4);
     }
 
     #[test]
