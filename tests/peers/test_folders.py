@@ -108,6 +108,25 @@ class Links(Import):
         self.assertFalse(os.path.lexists(self.store))
 
 
+class Stores(Import):
+    def test_a_mount_is_refused_for_what_is_in_it(self):
+        make_tree(self.root, {"a/1": b"one", "b/2": b"two"})
+        zrfs("import", self.root, self.store)
+        with self.mount(self.store) as mount:
+            self.refused(mount.point, self.dir / "x.zr", words=(f"import {mount.point}/tree instead",))
+            zrfs("import", mount.point / "tree", self.dir / "again.zr")
+            zrfs("import", mount.records, self.dir / "records.zr")
+        self.assertEqual(self.names(self.dir / "again.zr"), [b"a/1", b"b/2"])
+        self.assertEqual(self.records(self.dir / "records.zr"), [b"one", b"two"])
+        os.rename(self.store, self.root / "store.zr")
+        elsewhere = self.dir / "elsewhere"
+        elsewhere.mkdir()
+        with self.mount(self.root / "store.zr"):
+            os.symlink(self.mnt, elsewhere / "link")
+            self.refused(elsewhere, self.dir / "x.zr", words=(elsewhere / "link", "unmount it"))
+        self.refused(self.root, self.dir / "x.zr", words=(self.root / "store.zr", "is a store"))
+
+
 class Labels(Import):
     FILES = {
         "dog/2.png": b"d2", "dog/1.png": b"d1", "cat/x/1.png": b"c1", "Zebra/1.png": b"z1", b"\xff/1.png": b"f1",

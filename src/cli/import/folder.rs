@@ -2,19 +2,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirEntry, Metadata};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use zrfs::storage::open_regular;
 use zrfs::store::FolderId;
 use zrfs::{Error, ErrorKind, Result};
 
 use super::files::{Files, modified_ns};
-use super::links;
 use super::order::python_order;
+use super::{links, stores};
 use crate::cli::Links;
 
 /// Which files `--only` picks.
@@ -59,18 +57,24 @@ pub(super) struct Walked {
 ///
 /// # Errors
 /// What can't be looked at, with its path: an unreadable folder, a link to nothing, a link that leads back to a
-/// folder above it. Leaving such a file out would shift the records behind it.
-pub(super) fn walk(root: &Path, only: Option<&Only>, links: Links, files: &mut Files) -> Result<Walked> {
-    if is_store(root) {
-        let text = format!("{} is a store, not a folder of samples", root.display());
-        return Err(Error::new(ErrorKind::Unsupported, text).with_help("copy the folder itself instead"));
-    }
+/// folder above it. Leaving such a file out would shift the records behind it. So would packing a store or a mount of
+/// one: but for those in `own`, which the import makes and leaves out, they are refused by name.
+pub(super) fn walk(
+    root: &Path,
+    only: Option<&Only>,
+    links: Links,
+    own: &[PathBuf],
+    files: &mut Files,
+) -> Result<Walked> {
     let meta = std::fs::metadata(root).map_err(|e| cannot_look(root, e))?;
     files.start_at(root, true)?;
     files.set_modified(FolderId::ROOT, modified_ns(&meta));
     let first_run = files.runs();
     let (above, around, walked) = (vec![identity(&meta)], around(root)?, Walked::default());
-    let mut walk = Walk { root, only, links, files, above, around, walked };
+    // What is not there yet is no matter.
+    let own = own.iter().filter_map(|path| Some(identity(&std::fs::metadata(path).ok()?))).collect();
+    let mut walk = Walk { root, only, links, own, files, above, around, walked };
+    stores::check_no_mount(root, root, identity(&meta))?;
     walk.folder(&mut PathBuf::new(), FolderId::ROOT, false)?;
     let walked = walk.walked;
     files.sort_as_image_folder(first_run);
@@ -82,6 +86,8 @@ struct Walk<'a> {
     root: &'a Path,
     only: Option<&'a Only>,
     links: Links,
+    /// Folders that the import itself makes.
+    own: Vec<Identity>,
     files: &'a mut Files,
     /// The folder that is looked at and those above it.
     above: Vec<Identity>,
@@ -91,7 +97,7 @@ struct Walk<'a> {
 }
 
 /// Device and inode number of a folder.
-type Identity = (u64, u64);
+pub(super) type Identity = (u64, u64);
 
 /// A folder in the one that is looked at.
 struct Subfolder {
@@ -116,6 +122,9 @@ impl Walk<'_> {
         for entry in std::fs::read_dir(&here).map_err(|e| cannot_look(&here, e))? {
             let entry = entry.map_err(|e| cannot_look(&here, e))?;
             let name = entry.file_name();
+            if name == stores::TABLE && stores::is_store(&here) {
+                return Err(stores::refused(self.root, &here));
+            }
             path.push(&name);
             let kind = entry.file_type().map_err(|e| cannot_look(&entry.path(), e))?;
             if kind.is_symlink()
@@ -213,6 +222,9 @@ impl Walk<'_> {
         expanded: bool,
     ) -> Result<()> {
         let Subfolder { name, identity, modified_ns, linked } = folder;
+        if self.own.contains(&identity) {
+            return Ok(());
+        }
         let outer = self.around.len();
         if linked {
             let link = self.at(path);
@@ -226,6 +238,7 @@ impl Walk<'_> {
             }
             self.around.extend(around(&link)?);
         }
+        stores::check_no_mount(self.root, &self.at(path), identity)?;
         let id = self.files.folder(parent, name.as_bytes(), modified_ns)?;
         if parent == FolderId::ROOT {
             self.walked.top.push(name);
@@ -259,13 +272,6 @@ fn around(folder: &Path) -> Result<Vec<(Identity, PathBuf)>> {
     Ok(above.filter_map(|path| Some((identity(&std::fs::metadata(path).ok()?), path.into()))).collect())
 }
 
-/// Whether a folder holds a store's table.
-fn is_store(root: &Path) -> bool {
-    let mut magic = [0; 4];
-    let read = open_regular(&root.join("meta.zr")).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == *b"ZREC"
-}
-
 pub(super) fn cannot_look(path: &Path, e: std::io::Error) -> Error {
     let error = Error::io(format!("can't look at {}", path.display()), e);
     match error.kind() {
@@ -280,7 +286,7 @@ mod tests {
 
     fn walked(root: &Path) -> Result<Files> {
         let mut files = Files::new();
-        walk(root, None, Links::Follow, &mut files)?;
+        walk(root, None, Links::Follow, &[], &mut files)?;
         files.settle();
         Ok(files)
     }
@@ -369,7 +375,7 @@ mod tests {
             links.iter().for_each(|(target, name)| link(target, name));
             for kept in [Links::Follow, Links::Keep] {
                 let root = at("tree");
-                let text = walk(&root, None, kept, &mut Files::new()).err().unwrap().to_string();
+                let text = walk(&root, None, kept, &[], &mut Files::new()).err().unwrap().to_string();
                 let words = format!("the link {} leads back to ", root.join(name).display());
                 assert!(text.starts_with(&words), "{text}");
             }

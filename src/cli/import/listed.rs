@@ -13,6 +13,7 @@ use zrfs::{Error, ErrorKind, Result};
 
 use super::files::{Files, modified_ns};
 use super::folder::{Only, cannot_look};
+use super::stores;
 
 /// Longest path that the system takes, in bytes, its NUL included.
 const MAX_PATH: u64 = 4096;
@@ -111,6 +112,9 @@ impl Listed<'_> {
         if !looked.is_file() {
             return refused("is no regular file", "leave it out of the list");
         }
+        if *name == *stores::TABLE.as_bytes() && shown.parent().is_some_and(stores::is_store) {
+            return refused("belongs to a store", "leave the store's folder out of the list");
+        }
         let absolute = path.starts_with(b"/");
         let below = components.join(&b'/');
         if !self.only.is_none_or(|only| only.picks(Path::new(OsStr::from_bytes(&below)))) {
@@ -196,5 +200,10 @@ mod tests {
             let text = read(list.as_bytes(), false).unwrap_err().to_string();
             assert!(words.iter().all(|word| text.contains(word)), "{text}");
         }
+        let dir = tempfile::tempdir().unwrap();
+        let table = dir.path().join("meta.zr");
+        std::fs::write(&table, "ZREC").unwrap();
+        let text = read(table.as_os_str().as_bytes(), false).unwrap_err().to_string();
+        assert!(text.contains("line 1") && text.contains("belongs to a store"), "{text}");
     }
 }

@@ -19,6 +19,7 @@ mod order;
 mod plan;
 mod resume;
 mod stack;
+mod stores;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +54,7 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     let only = Only::new(&args.only).map_err(Failure::Usage)?;
     let stop = Stop::on_signals()?;
     let labels = args.labels.as_deref();
+    let own = own(path, labels);
     let look = Look {
         only: only.as_ref(),
         links: args.links,
@@ -60,6 +62,7 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
         stack: args.stack,
         rows: args.rows,
         codec,
+        own: &own,
     };
     let import = Import {
         path,
@@ -153,7 +156,8 @@ struct Begun<'a> {
 pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::result::Result<Done, Failure> {
     let codec = Codec::default();
     let links = Links::Follow;
-    let look = Look { only: None, links, null: false, stack: false, rows: None, codec };
+    let own = own(path, None);
+    let look = Look { only: None, links, null: false, stack: false, rows: None, codec, own: &own };
     let import = Import {
         path,
         labels: None,
@@ -477,6 +481,12 @@ impl Import<'_> {
         };
         Stopped { failure, kept: true }
     }
+}
+
+/// The folders that an import into these stores makes.
+fn own(path: &Path, labels: Option<&Path>) -> Vec<PathBuf> {
+    let stores = || [path].into_iter().chain(labels);
+    stores().map(Path::to_path_buf).chain(stores().filter_map(|path| partial::beside(path).ok())).collect()
 }
 
 fn is_there(path: &Path) -> bool {

@@ -28,6 +28,8 @@ pub(super) struct Look<'a> {
     pub(super) stack: bool,
     pub(super) rows: Option<u64>,
     pub(super) codec: Codec,
+    /// Folders that the import makes: where they lie in a source, they are left out.
+    pub(super) own: &'a [PathBuf],
 }
 
 /// What is to be appended.
@@ -113,7 +115,7 @@ impl Plan {
                 }
                 Source::List(list) => listed::read(list, look.null, look.only, &mut files)?,
                 Source::Folder(root) => {
-                    let walked = walk(root, look.only, look.links, &mut files)?;
+                    let walked = walk(root, look.only, look.links, look.own, &mut files)?;
                     notes.extend(hints::of_folder(root, &files, first, &walked, look.stack));
                 }
             }

@@ -11,8 +11,15 @@ use zrfs::store::NodeKind;
 use super::feed::Records;
 use super::*;
 
-const DEFAULTS: Look<'static> =
-    Look { only: None, links: Links::Follow, null: false, stack: false, rows: None, codec: Codec::Raw };
+const DEFAULTS: Look<'static> = Look {
+    only: None,
+    links: Links::Follow,
+    null: false,
+    stack: false,
+    rows: None,
+    codec: Codec::Raw,
+    own: &[],
+};
 
 fn import<'a>(path: &'a Path, labels: Option<&'a Path>) -> Import<'a> {
     Import {
@@ -156,6 +163,47 @@ fn a_path_that_two_sources_have_is_refused_before_anything_is_there() {
     for store in [&store, &labels] {
         assert_eq!(Store::open_read_only(store).unwrap().len(), 2);
     }
+}
+
+#[test]
+fn a_store_in_a_source_is_refused_by_name_but_for_what_the_import_makes() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    create_dir_all(root.join("a")).unwrap();
+    write(root.join("a/1"), "1").unwrap();
+    let made = |name: &str, only: &[String], resume: bool| {
+        let (store, labels) = (root.join(format!("{name}.zr")), root.join(format!("{name}-labels.zr")));
+        let (own, only) = (own(&store, Some(&labels)), Only::new(only).unwrap());
+        let look = Look { own: &own, only: only.as_ref(), ..DEFAULTS };
+        let plan = Plan::make(&[root.to_path_buf()], &look, &Stop::default())?.0;
+        Import { resume, ..import(&store, Some(&labels)) }.create(&plan)
+    };
+    assert_eq!(made("data", &[], false).ok().unwrap().unwrap().records, 1);
+    // The same command goes on, or says what it did before.
+    assert!(made("data", &[], true).ok().unwrap().is_none());
+    assert!(text(made("data", &[], false).err().unwrap()).contains("exists already"));
+    std::fs::remove_dir_all(root.join("data-labels.zr")).unwrap();
+    let partial = root.join("data.zr.partial");
+    std::fs::rename(root.join("data.zr"), &partial).unwrap();
+    assert_eq!(made("data", &[], true).ok().unwrap().unwrap().classes, Some(1));
+    std::fs::remove_dir_all(root.join("data-labels.zr")).unwrap();
+
+    let refused = |place: &Path| {
+        for only in [&[][..], &["*1".to_owned()]] {
+            let text = text(made("data2", only, false).err().unwrap());
+            assert!(text.starts_with(&format!("{} is a store, and would be", place.display())), "{text}");
+        }
+        assert!(!root.join("data2.zr.partial").exists());
+    };
+    refused(&root.join("data.zr"));
+    std::fs::rename(root.join("data.zr"), &partial).unwrap();
+    refused(&partial);
+    std::fs::rename(&partial, root.join("a/deep")).unwrap();
+    refused(&root.join("a/deep"));
+    // A folder that has a file of that name is none.
+    std::fs::remove_dir_all(root.join("a/deep")).unwrap();
+    write(root.join("a/meta.zr"), "no store").unwrap();
+    assert_eq!(made("data2", &[], false).ok().unwrap().unwrap().records, 2);
 }
 
 #[test]
