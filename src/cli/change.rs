@@ -7,7 +7,7 @@ use indicatif::HumanBytes;
 use zrfs::store::Move;
 use zrfs::{Error, Store, Version};
 
-use super::output::Output;
+use super::output::{Output, count};
 use super::signals::Stop;
 use super::{DeleteArgs, Failure, Outcome, progress};
 
@@ -45,11 +45,6 @@ pub(super) fn delete(args: &DeleteArgs) -> Outcome {
         }
         other => other,
     })
-}
-
-/// A number of things.
-pub(super) fn count(n: u64, thing: &str) -> String {
-    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
 }
 
 /// One line for each record that has another index now.

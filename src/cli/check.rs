@@ -6,8 +6,8 @@ use serde_json::json;
 use zrfs::store::{BadRecord, Progress, Repair, Verification};
 use zrfs::{Error, ErrorKind, Store};
 
-use super::change::{count, tell_moves};
-use super::output::Output;
+use super::change::tell_moves;
+use super::output::{Output, count};
 use super::signals::Stop;
 use super::{Outcome, progress};
 

@@ -37,3 +37,12 @@ pub(super) fn failed(place: &str, e: io::Error) -> Failure {
         _ => Failure::Failed(Error::io(format!("can't write to {place}"), e)),
     }
 }
+
+/// A number of things.
+pub(super) fn count(n: u64, thing: &str) -> String {
+    match n {
+        1 => format!("1 {thing}"),
+        _ if thing.ends_with('s') => format!("{n} {thing}es"),
+        _ => format!("{n} {thing}s"),
+    }
+}

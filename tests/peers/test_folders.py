@@ -195,6 +195,26 @@ class Labels(Import):
             "--append", self.dir / "wrong", self.store, "--labels", self.labels, words=("4 labels for 3 records",)
         )
 
+    def test_one_class_is_said(self):
+        """What makes every label 0 is a folder above the classes, mostly."""
+        make_tree(self.root, {"photos/cat/1.png": b"1", "photos/dog/2.png": b"2"})
+        run("tar", "-C", self.root, "-czf", self.dir / "p.tar.gz", "photos", check=0)
+        for source, args in (
+            (self.root, {}), (self.dir / "p.tar.gz", {}), ("@-", {"input": b"photos/cat/1.png\nphotos/dog/2.png\n"}),
+        ):
+            with self.subTest(source=str(source)):
+                store, labels = (self.dir / f"{kind}-{os.path.basename(source)}.zr" for kind in ("data", "labels"))
+                said = zrfs("import", source, store, "--labels", labels, cwd=self.root, **args).stdout.decode()
+                self.assertIn("a label for each record, 1 class in", said)
+                self.assertRegex(said, r"one class, photos: .* labels are 0\. .* import photos itself .*tar -C photos \.")
+        # No folder in it would be a class.
+        said = zrfs("import", self.root / "photos", self.store, "--labels", self.labels, "--only", "cat/*").stdout.decode()
+        self.assertIn("2 classes", said)
+        make_tree(self.dir / "one", {"cat/1.png": b"1"})
+        said = zrfs("import", self.dir / "one", self.dir / "one.zr", "--labels", self.dir / "onel.zr").stdout.decode()
+        self.assertIn("imported 1 record;", said)
+        self.assertIn("one class, cat: all records lie below cat/, so all labels are 0.\n", said)
+
     def test_what_has_no_labels_or_is_in_the_way(self):
         make_tree(self.root, {"b/1": b"b1"})
         np.save(self.dir / "a.npy", np.zeros(3))

@@ -21,8 +21,7 @@ use zrfs::store::{NamedNode, NodeId, NodeKind};
 use zrfs::{Error, Store};
 
 use super::batch::{Bad, Batch};
-use super::change::count;
-use super::output::Output;
+use super::output::{Output, count};
 use super::signals::Stop;
 use super::{ExportArgs, Failure, Outcome, partial, progress};
 use archive::Archive;

@@ -122,8 +122,12 @@ impl Arrays {
     /// What was left out.
     pub(super) fn notes(&self) -> Vec<String> {
         let note = |array: &Array| {
-            let (left, name, rows) = (array.left, array.path.display(), self.rows.unwrap_or(1));
-            format!("Left out: the last {left} items of {name}, which make no whole record of {rows}.")
+            let (name, rows) = (array.path.display(), self.rows.unwrap_or(1));
+            let last = match array.left {
+                1 => "last item".to_owned(),
+                left => format!("last {left} items"),
+            };
+            format!("Left out: the {last} of {name}, too few for a record of {rows}.")
         };
         self.files.iter().filter(|array| array.left > 0).map(note).collect()
     }

@@ -31,9 +31,10 @@ pub(super) fn of_folder(
             "{name} holds {TRAIN}/ and {other}/: import each into its own store, so that each has its own classes."
         ));
     } else if let Some(n @ 1..) = skipped_by_image_folder(files, first) {
+        let (no_images, them) = if n == 1 { ("is no image", "it") } else { ("are no images", "them") };
         notes.push(format!(
-            "{n} of the files in {name} are not images in a class folder. ImageFolder skips them, so its numbers \
-             differ (--only '*.png' would pick one kind)."
+            "{n} of the files in {name} {no_images} in a class folder. ImageFolder skips {them}, so its numbers differ \
+             (--only '*.png' would pick one kind)."
         ));
     }
     if let Some((n, a, b)) = pairs(files, first) {

@@ -20,6 +20,7 @@ use zrfs::{Codec, Error, ErrorKind, Result, Store, Version};
 
 use super::order::python_order;
 use super::plan::tell;
+use crate::cli::output::count;
 use crate::cli::surrogates::JsonName;
 use crate::cli::{Failure, one_line, partial};
 
@@ -53,6 +54,8 @@ pub(super) struct Numbered {
     pub(super) classes: Vec<Vec<u8>>,
     /// The class of each record.
     labels: Vec<u32>,
+    /// What the user may want to know of them.
+    pub(super) note: Option<String>,
 }
 
 impl<'a> Labels<'a> {
@@ -97,12 +100,10 @@ impl<'a> Labels<'a> {
             return Err(Error::new(ErrorKind::Unsupported, text));
         };
         if store.len() < len || (store.len() > len && !resume) {
-            let text = format!("{name} holds {} labels for {len} records", store.len());
-            return Err(Error::new(ErrorKind::Unsupported, text).with_help(pair_again(
-                &path,
-                store.len(),
-                len,
-            )));
+            let (labels, records) = (count(store.len(), "label"), count(len, "record"));
+            let text = format!("{name} holds {labels} for {records}");
+            let help = pair_again(&path, store.len(), len);
+            return Err(Error::new(ErrorKind::Unsupported, text).with_help(help));
         }
         Ok(Labels { path, to: To::Old { store: Box::new(store), classes, len } })
     }
@@ -120,7 +121,7 @@ impl<'a> Labels<'a> {
         let outside = (0..names.len()).filter(|&i| names.folder_of(i) == FolderId::ROOT);
         if outside.clone().next().is_some() {
             let paths = outside.map(|i| String::from_utf8_lossy(&names.path(i)).into_owned());
-            tell(paths, names.len(), "lie in no folder that would be their class, so they have no label");
+            tell(paths, names.len(), "in no folder that would be a class, so without a label");
             return Err(Failure::Told);
         }
         let class_of: Vec<(FolderId, Vec<u8>)> = names
@@ -148,7 +149,8 @@ impl<'a> Labels<'a> {
             .filter_map(|(folder, class)| Some((*folder, *number.get(class.as_slice())?)))
             .collect();
         let labels = (0..names.len()).filter_map(|i| of_folder.get(&names.folder_of(i)).copied()).collect();
-        Ok(Numbered { classes, labels })
+        let note = one_class(&classes, names);
+        Ok(Numbered { classes, labels, note })
     }
 
     /// The classes that are there and the new ones, in order.
@@ -227,6 +229,21 @@ impl<'a> Labels<'a> {
             let _ = std::fs::remove_dir_all(folder);
         }
     }
+}
+
+/// The note on classes that are a single one.
+fn one_class(classes: &[Vec<u8>], names: &NewNames) -> Option<String> {
+    let [class] = classes else { return None };
+    let class = shown(class);
+    let text = format!("There is one class, {class}: all records lie below {class}/, so all labels are 0.");
+    let is_deeper = |folder| names.folder_path(folder).contains(&b'/');
+    if !names.folders().any(is_deeper) {
+        return Some(text);
+    }
+    Some(format!(
+        "{text} For the folders in it as classes import {class} itself (an archive as `tar -C {class} .` makes it, a list \
+         of paths that start in it)."
+    ))
 }
 
 /// Appends labels in one step and makes them durable.

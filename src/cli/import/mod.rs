@@ -29,7 +29,7 @@ use indicatif::HumanBytes;
 use zrfs::dataset::Schema;
 use zrfs::{Codec, Error, ErrorKind, Result, Stats, Store, Version};
 
-use super::output::Output;
+use super::output::{Output, count};
 use super::signals::Stop;
 use super::{CodecName, Failure, ImportArgs, Links, Outcome, one_line, partial, progress};
 use archive::Choice;
@@ -281,9 +281,9 @@ impl Import<'_> {
         let records = names.map_or(plan.records(), |names| names.len() as u64);
         if records != stats.records {
             let text = format!(
-                "{} is complete with {} records, but the sources hold {records}",
+                "{} is complete with {}, but the sources hold {records}",
                 partial.display(),
-                stats.records
+                count(stats.records, "record")
             );
             return Err(Error::new(ErrorKind::Unsupported, text).with_help(anew).into());
         }
@@ -304,8 +304,8 @@ impl Import<'_> {
             total: stats.records,
             stored: stats.live_bytes,
             became_v2: stats.version == Version::V2,
-            classes: numbered.map(|numbered| numbered.classes.len()),
-            notes: read.notes,
+            classes: numbered.as_ref().map(|numbered| numbered.classes.len()),
+            notes: read.notes.into_iter().chain(numbered.and_then(|numbered| numbered.note)).collect(),
         })
     }
 
@@ -458,8 +458,8 @@ impl Import<'_> {
             stored: after.live_bytes.saturating_sub(before.live_bytes),
             became_v2: store.version() == Version::V2
                 && (before.version == Version::V1 || before.records == 0),
-            classes: numbered.map(|numbered| numbered.classes.len()),
-            notes,
+            classes: numbered.as_ref().map(|numbered| numbered.classes.len()),
+            notes: notes.into_iter().chain(numbered.and_then(|numbered| numbered.note)).collect(),
         })
     }
 
@@ -467,8 +467,13 @@ impl Import<'_> {
     fn with_rest(&self, failure: Failure, kept: u64, plan: &Plan) -> Stopped {
         let Some(command) = &self.command else { return failure.into() };
         let all = plan.records();
-        let of = if plan.is_known() { format!(" of {all}") } else { String::new() };
-        let rest = format!("{kept}{of} records are kept; continue with: {command}");
+        let records = if plan.is_known() {
+            format!("{kept} of {}", count(all, "record"))
+        } else {
+            count(kept, "record")
+        };
+        let are = if kept == 1 { "is" } else { "are" };
+        let rest = format!("{records} {are} kept; continue with: {command}");
         let failure = match failure {
             Failure::Failed(e) if e.kind() == ErrorKind::Interrupted => {
                 Error::new(e.kind(), format!("interrupted: {rest}")).into()
@@ -500,21 +505,22 @@ impl Done {
         let total =
             if self.total == self.records { String::new() } else { format!(", {} in all", self.total) };
         out.line(format_args!(
-            "{}: imported {} records{total}; {} stored as {}",
+            "{}: imported {}{total}; {} stored as {}",
             path.display(),
-            self.records,
+            count(self.records, "record"),
             HumanBytes(self.bytes),
             HumanBytes(self.stored),
         ))?;
         if let (Some(labels), Some(classes)) = (labels, self.classes) {
             let labels = labels.display();
-            out.line(format_args!("{labels}: a label for each record, {classes} classes in classes.json"))?;
+            let classes = count(classes as u64, "class");
+            out.line(format_args!("{labels}: a label for each record, {classes} in classes.json"))?;
         }
         if self.became_v2 {
             out.line("The store has format version 2, since a record is empty or over 1 MiB: loaderx 0.5.0 refuses it.")?;
         }
         for note in notes.iter().chain(&self.notes) {
-            out.line(note)?;
+            out.line(one_line(note))?;
         }
         out.finish()
     }

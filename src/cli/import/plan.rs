@@ -13,6 +13,7 @@ use super::arrays::{Array, Arrays};
 use super::files::Files;
 use super::folder::{Only, walk};
 use super::{hints, listed, npz, stack};
+use crate::cli::output::count;
 use crate::cli::signals::Stop;
 use crate::cli::{Failure, Links, one_line};
 
@@ -130,7 +131,7 @@ impl Plan {
         let bad = files.too_large();
         if !bad.is_empty() {
             let bad = bad.iter().map(|(path, size)| with_size(path, *size));
-            tell(bad, files.len(), "are over 1 GiB, the most that a record holds");
+            tell(bad, files.len(), "over 1 GiB, the most that a record holds");
             return Err(Failure::Told);
         }
         let stacked = if look.stack { Some(stack::schema_of(&files, look.codec)?) } else { None };
@@ -233,7 +234,8 @@ impl Plan {
             return Ok(());
         }
         let held = if len > 0 { format!(" beside the {len} that it holds") } else { String::new() };
-        let text = format!("{} records don't fit{held}: a store has at most {MAX_RECORDS}", self.records());
+        let records = count(self.records(), "record");
+        let text = format!("no room for {records}{held}: a store has at most {MAX_RECORDS}");
         let help = match self {
             Plan::Files(..) => "import them in parts, each into a store of its own".into(),
             Plan::Arrays(arrays) => arrays.help_with_many(),
@@ -269,7 +271,7 @@ impl Plan {
 
     /// Lists what version 1 does not hold; `help` says what to do.
     pub(super) fn tell_oversized(&self, help: &str) {
-        let why = format!("do not fit: version 1 holds 1 to 1048576 bytes a record; {help}");
+        let why = format!("not of 1 to 1048576 bytes, which version 1 holds; {help}");
         match (self, self.schema()) {
             (_, Some(schema)) => eprintln!("zrfs: records of {} bytes {why}", schema.record_bytes()),
             (Plan::Files(files, _), None) => {
@@ -320,17 +322,17 @@ fn fits_v1(len: u64) -> bool {
 
 /// Lists files that have something wrong with them, on stderr.
 pub(super) fn tell(bad: impl Iterator<Item = String>, of: usize, why: &str) {
-    let (mut count, mut listed) = (0, Vec::new());
+    let (mut found, mut listed) = (0, Vec::new());
     for name in bad {
-        count += 1;
+        found += 1;
         if listed.len() < LISTED {
             listed.push(name);
         }
     }
-    eprintln!("zrfs: {count} of {of} files {why}:");
+    eprintln!("zrfs: {found} of {}, {why}:", count(of as u64, "file"));
     listed.iter().for_each(|name| eprintln!("  {}", one_line(name)));
-    if count > LISTED {
-        eprintln!("  and {} more", count - LISTED);
+    if found > LISTED {
+        eprintln!("  and {} more", found - LISTED);
     }
 }
 

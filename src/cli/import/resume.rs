@@ -19,6 +19,7 @@ use zrfs::{Appender, Codec, Error, ErrorKind, Result, Store, Version};
 
 use super::feed::{Batch, Records};
 use super::plan::Plan;
+use crate::cli::output::count;
 use crate::cli::{CodecName, ImportArgs, Links};
 
 /// So much work may be lost at most: that of so long, or of so many bytes of the sources.
@@ -279,9 +280,11 @@ pub(super) fn check_sources(done: &[u64], plan: &Plan, anew: &str) -> Result<()>
     let Some(first) = first_difference(done, &now) else { return Ok(()) };
     let refused = |text: String| Err(Error::new(ErrorKind::Unsupported, text).with_help(anew));
     let kept = done.len();
+    let among = format!("among the {} done", count(kept as u64, "record"));
     if first == now.len() {
         return refused(format!(
-            "{kept} records are done, but the sources hold only {}: some were removed",
+            "there are {} that are done, but the sources hold only {}: some were removed",
+            count(kept as u64, "record"),
             now.len()
         ));
     }
@@ -291,15 +294,15 @@ pub(super) fn check_sources(done: &[u64], plan: &Plan, anew: &str) -> Result<()>
         mark.is_some_and(|mark| marks.iter().skip(first + 1).any(|later| later == mark))
     };
     refused(match (later(&all, done.get(first)), later(done, now.get(first))) {
-        (true, false) => format!("{name} was added among the {kept} records that are done"),
+        (true, false) => format!("{name} was added {among}"),
         (false, true) => {
-            format!("a file before {name} was removed, which is among the {kept} records that are done")
+            format!("a file before {name} was removed, which is {among}")
         }
         (true, true) => {
-            format!("{name} has another place than before among the {kept} records that are done")
+            format!("{name} has another place than before {among}")
         }
         (false, false) => {
-            format!("{name} has changed (name, size or time), and is among the {kept} records that are done")
+            format!("{name} has changed (name, size or time), and is {among}")
         }
     })
 }

@@ -324,14 +324,15 @@ fn what_became_of_the_sources_is_said() {
     };
     assert_eq!(said(&["b", "c", "d"]), None);
     assert_eq!(said(&["b", "c", "d", "e"]), None);
-    let among = "among the 3 records that are done; begin anew";
+    let among = "among the 3 records done; begin anew";
     assert_eq!(said(&["a", "b", "c", "d"]).unwrap(), format!("a was added {among}"));
     assert_eq!(said(&["b", "d", "e"]).unwrap(), format!("a file before d was removed, which is {among}"));
     assert_eq!(
         said(&["b", "cc", "d"]).unwrap(),
         format!("cc has changed (name, size or time), and is {among}")
     );
-    let fewer = "3 records are done, but the sources hold only 2: some were removed; begin anew";
+    let fewer =
+        "there are 3 records that are done, but the sources hold only 2: some were removed; begin anew";
     assert_eq!(said(&["b", "c"]).unwrap(), fewer);
 }
 
