@@ -48,6 +48,8 @@ pub struct Appender<'a> {
     pub(super) touched: Vec<(u16, u64)>,
     /// Where checkpoints go, once there was one.
     pub(super) noted: Option<Noted>,
+    /// Whether its first checkpoint is that of an appender before it.
+    resumed: bool,
     state: State,
     /// Whether names were given, or begun to be.
     named: bool,
@@ -174,6 +176,7 @@ impl<'a> Appender<'a> {
             after: header,
             touched: Vec::new(),
             noted: None,
+            resumed: false,
             state: State::Open,
             named: false,
         }
@@ -184,6 +187,7 @@ impl<'a> Appender<'a> {
         let (before, kept) = noted.headers();
         let mut appender = Appender::new(store, writer, before);
         (appender.kept, appender.after, appender.noted) = (kept, kept, Some(noted));
+        appender.resumed = true;
         appender
     }
 
@@ -433,6 +437,7 @@ impl Drop for Appender<'_> {
             }
             self.roll_back();
             if self.noted.is_some()
+                && !self.resumed
                 && self.kept.length == self.before.length
                 && let Err(e) = checkpoint::forget(self.store.dir.as_ref(), &self.store.path)
             {

@@ -51,7 +51,8 @@ impl Appender<'_> {
     /// checkpoint, by which the caller knows again what it was made of.
     ///
     /// Once a checkpoint names records, an appender that is dropped takes back only what came after it. One of no records
-    /// serves as well, for an append that is killed. Cost: that of a sync.
+    /// serves as well, for an append that is killed; the appender that makes it takes it back, one that goes on behind it
+    /// does not. Cost: that of a sync.
     ///
     /// # Errors
     /// [`ErrorKind::Geometry`] for another number of marks or a longer note; [`ErrorKind::Busy`] where earlier appends

@@ -352,6 +352,34 @@ class Interrupted(Resume):
             self.assert_clear(done, "another program has changed the store", "append again from the start")
             self.assertEqual(zrfs("cat", self.store, "20").stdout, b"another")
 
+    def test_options_count_before_anything_is_kept(self):
+        """Killed when it has begun: the labels' folder is there, and no record is kept."""
+        labels = self.dir / "labels.zr"
+        reference = self.dir / "reference.zr"
+        self.import_("--labels", self.dir / "reference-labels.zr", store=reference)
+        labels_partial = pathlib.Path(f"{labels}.partial")
+        for more in ([], ["--resume"]):
+            process = start("import", *LEVEL, self.source, self.store, "--labels", labels, *more)
+            try:
+                # With --resume it's there from before, and is made anew.
+                wait_until(lambda: labels_partial.exists() or process.poll() is not None, "the labels are begun", 60)
+            finally:
+                process.kill()
+                process.wait()
+            self.assertTrue(labels_partial.exists() and self.partial.exists())
+            self.assertEqual(kept(self.partial), 0)
+            for args, now in (([], "now not given"), (["--labels", self.dir / "other.zr"], "now other.zr")):
+                done = self.import_("--resume", *args, check=None)
+                self.assert_clear(done, "another --labels (labels.zr", now, f"rm -r {self.partial}")
+            done = self.import_("--resume", "--labels", labels, "--only", "*.bin", check=None)
+            self.assert_clear(done, "another --only ")
+        self.import_("--resume", "--labels", labels)
+        self.assert_equal_stores(self.store, reference)
+        self.assertEqual(sorted(p.name for p in self.dir.glob("*.partial")), [])
+        self.assertEqual(
+            zrfs("cat", labels, "0-9").stdout, zrfs("cat", self.dir / "reference-labels.zr", "0-9").stdout
+        )
+
     def test_changed_sources_are_named(self):
         self.interrupt()
         done = kept(self.partial)

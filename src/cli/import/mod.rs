@@ -219,21 +219,14 @@ impl Import<'_> {
 
     /// Fills a store that was just begun.
     fn fill(&self, partial: &Path, version: Version, plan: &Plan) -> std::result::Result<Done, Stopped> {
+        let store = Store::create(partial, version)?;
+        let before = store.stats()?;
+        let append = Append::begin(store.appender()?, &self.options)?;
+        let begun = Begun { append, done: Vec::new(), before, v1_only: self.v1.then_some(WITHOUT_V1) };
+        // Behind the checkpoint that says that there are labels: none are left that --resume does not know of.
         let labels = self.labels.map(Labels::create).transpose()?;
-        let filled = || {
-            let store = Store::create(partial, version)?;
-            let before = store.stats()?;
-            let append = Append::new(store.appender()?, &self.options);
-            let v1_only = self.v1.then_some(WITHOUT_V1);
-            self.complete(
-                &store,
-                partial,
-                plan,
-                Begun { append, done: Vec::new(), before, v1_only },
-                labels.as_ref(),
-            )
-        };
-        filled().inspect_err(|_| labels.iter().for_each(Labels::discard))
+        let done = self.complete(&store, partial, plan, begun, labels.as_ref());
+        done.inspect_err(|_| labels.iter().for_each(Labels::discard))
     }
 
     /// Goes on filling the store in `partial`.
@@ -250,11 +243,12 @@ impl Import<'_> {
         let begun = match self.resumed(&store, plan, before, &anew)? {
             Some(begun) => Begun { v1_only, ..begun },
             None => {
-                // Held until the end, as by an import that is running.
-                let append = Append::new(store.appender()?, &self.options);
                 if before.records > 0 {
+                    // Held until the end, as by an import that is running.
+                    let append = Append::new(store.appender()?, &self.options);
                     return self.name_complete(&store, partial, plan, append, &anew);
                 }
+                let append = Append::begin(store.appender()?, &self.options)?;
                 Begun { append, done: Vec::new(), before, v1_only }
             }
         };

@@ -48,6 +48,8 @@ impl Options {
             Links::Keep => "keep",
         };
         let given = |given: bool| if given { "given" } else { "" };
+        // Without the folder, so that a store and its labels may be moved to a disk that has room.
+        let labels = args.labels.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
         Options::default()
             .with("--codec", codec)
             .with("--level", level)
@@ -55,7 +57,7 @@ impl Options {
             .with("--links", links)
             .with("--stack", given(args.stack))
             .with("--rows", args.rows.map(|rows| rows.to_string()).unwrap_or_default())
-            .with("--labels", given(args.labels.is_some()))
+            .with("--labels", labels.unwrap_or_default())
     }
 
     /// Adds an option; `value` is empty where it is not given.
@@ -128,7 +130,7 @@ pub(super) struct Append<'a> {
 }
 
 impl<'a> Append<'a> {
-    /// One that begins.
+    /// One that has no checkpoint yet.
     pub(super) fn new(appender: Appender<'a>, options: &Options) -> Append<'a> {
         Append {
             first: appender.len(),
@@ -141,7 +143,7 @@ impl<'a> Append<'a> {
         }
     }
 
-    /// One that begins in a store that holds something: `--resume` is told by a checkpoint that it has begun.
+    /// One that begins, with a checkpoint of no record: it tells `--resume` that it has, and with which options.
     pub(super) fn begin(mut appender: Appender<'a>, options: &Options) -> Result<Append<'a>> {
         appender.checkpoint(&options.to_note(), &[])?;
         Ok(Append::new(appender, options))

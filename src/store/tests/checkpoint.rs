@@ -277,6 +277,8 @@ fn a_checkpoint_of_no_records_outlasts_a_kill_and_no_drop() {
     assert!(store.resume().unwrap().is_none());
     assert_eq!(left(), before);
     let store = Store::open(killed.path()).unwrap();
+    // Who looks at it and goes on later leaves it.
+    drop(store.resume().unwrap().unwrap());
     let (mut appender, interrupted) = store.resume().unwrap().unwrap();
     assert_eq!(interrupted, Interrupted { note: b"begun".to_vec(), marks: Vec::new() });
     put(&mut appender, OLD..ALL);
