@@ -380,6 +380,20 @@ class Interrupted(Resume):
             zrfs("cat", labels, "0-9").stdout, zrfs("cat", self.dir / "reference-labels.zr", "0-9").stdout
         )
 
+    def test_other_sources_are_told_from_changed_ones(self):
+        other = self.dir / "other"
+        make_tree(other, {"c0/d0/00000.bin": b"another"})
+        run("tar", "-C", other, "-czf", self.dir / "other.tar.gz", ".", check=0)
+        self.interrupt()
+        before = kept(self.partial)
+        for args in ([other], [self.dir / "other.tar.gz"], [self.source, other]):
+            with self.subTest(sources=args):
+                done = zrfs("import", *LEVEL, *args, self.store, "--resume", check=None)
+                self.assert_clear(done, f"not the sources that the import was begun with: {self.source}; give those")
+                self.assertEqual(kept(self.partial), before)
+        # Other names of the same sources are none.
+        zrfs("import", *LEVEL, f"./{self.source.name}/", self.store, "--resume", cwd=self.dir)
+
     def test_changed_sources_are_named(self):
         self.interrupt()
         done = kept(self.partial)

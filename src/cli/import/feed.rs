@@ -108,6 +108,8 @@ pub(super) struct How<'a> {
     pub(super) stop: &'a Stop,
     /// Marks of the first records, which are in the store already: they are left out.
     pub(super) done: &'a [u64],
+    /// The sources that those came from, where they have other names than those that are given now.
+    pub(super) begun_with: Option<&'a str>,
 }
 
 /// What was learned while records were read, where a source can be read only once.
@@ -209,7 +211,12 @@ impl Feed<'_> {
         let done = self.how.done.get(self.passed.get()..).unwrap_or_default();
         let done = done.get(..marks.len()).unwrap_or(done);
         if let Some(i) = resume::first_difference(done, marks) {
-            return Err(resume::has_changed(&name(i)));
+            return Err(match self.how.begun_with {
+                Some(names) if self.passed.get() + i == 0 => {
+                    resume::not_these(names, "import without --resume")
+                }
+                _ => resume::has_changed(&name(i)),
+            });
         }
         self.passed.set(self.passed.get() + done.len());
         Ok(done.len())

@@ -147,6 +147,8 @@ struct Begun<'a> {
     append: Append<'a>,
     /// Marks of the records that are done.
     done: Vec<u64>,
+    /// The sources of those, where they have other names than those that are given now.
+    begun_with: Option<String>,
     before: Stats,
     /// Where version 1 is to hold all records: what to do about what it does not hold.
     v1_only: Option<&'static str>,
@@ -222,7 +224,8 @@ impl Import<'_> {
         let store = Store::create(partial, version)?;
         let before = store.stats()?;
         let append = Append::begin(store.appender()?, &self.options)?;
-        let begun = Begun { append, done: Vec::new(), before, v1_only: self.v1.then_some(WITHOUT_V1) };
+        let v1_only = self.v1.then_some(WITHOUT_V1);
+        let begun = Begun { append, done: Vec::new(), begun_with: None, before, v1_only };
         // Behind the checkpoint that says that there are labels: none are left that --resume does not know of.
         let labels = self.labels.map(Labels::create).transpose()?;
         let done = self.complete(&store, partial, plan, begun, labels.as_ref());
@@ -249,7 +252,7 @@ impl Import<'_> {
                     return self.name_complete(&store, partial, plan, append, &anew);
                 }
                 let append = Append::begin(store.appender()?, &self.options)?;
-                Begun { append, done: Vec::new(), before, v1_only }
+                Begun { append, done: Vec::new(), begun_with: None, before, v1_only }
             }
         };
         let labels = self.labels.map(Labels::create_anew).transpose()?;
@@ -268,7 +271,7 @@ impl Import<'_> {
     ) -> std::result::Result<Done, Stopped> {
         let stats = store.stats()?;
         // What is read again is not appended: it has the names, which the labels need.
-        let how = How { choice: self.choice, v1_only: None, stop: &self.stop, done: &[] };
+        let how = How { choice: self.choice, v1_only: None, stop: &self.stop, done: &[], begun_with: None };
         let read = if plan.is_known() { Learned::default() } else { Feed::over(plan, &how, |_| Ok(()))? };
         let names = read.names.as_ref().or(plan.names());
         let linked = if plan.is_known() { plan.linked_classes() } else { &read.linked_classes };
@@ -366,7 +369,7 @@ impl Import<'_> {
             Some(begun) => Begun { v1_only, ..begun },
             None => {
                 let append = Append::begin(store.appender()?, &self.options)?;
-                Begun { append, done: Vec::new(), before, v1_only }
+                Begun { append, done: Vec::new(), begun_with: None, before, v1_only }
             }
         };
         let done = self.pour(&store, plan, begun, labels.as_ref(), numbered);
@@ -383,8 +386,9 @@ impl Import<'_> {
     ) -> Result<Option<Begun<'s>>> {
         let Some((appender, interrupted)) = store.resume()? else { return Ok(None) };
         let append = Append::go_on(appender, &interrupted, &self.options, anew)?;
-        resume::check_sources(&interrupted.marks, plan, anew)?;
-        Ok(Some(Begun { append, done: interrupted.marks, before, v1_only: None }))
+        let begun_with = resume::other_sources(&interrupted.note, &self.options, anew)?;
+        resume::check_sources(&interrupted.marks, plan, begun_with.as_deref(), anew)?;
+        Ok(Some(Begun { append, done: interrupted.marks, begun_with, before, v1_only: None }))
     }
 
     /// Checks the names that are known before anything is read, and numbers their classes.
@@ -409,14 +413,15 @@ impl Import<'_> {
         labels: Option<&Labels<'_>>,
         mut numbered: Option<Numbered>,
     ) -> std::result::Result<Done, Stopped> {
-        let Begun { mut append, done, before, v1_only } = begun;
+        let Begun { mut append, done, begun_with, before, v1_only } = begun;
         append.set_version(plan.version_for(store.version()));
         let bar = if plan.is_known() {
             progress::bytes("importing", plan.bytes()).with_position(plan.bytes_of(done.len()))
         } else {
             progress::stream("importing")
         };
-        let how = How { choice: self.choice, v1_only, stop: &self.stop, done: &done };
+        let begun_with = begun_with.as_deref();
+        let how = How { choice: self.choice, v1_only, stop: &self.stop, done: &done, begun_with };
         let mut notes = Vec::new();
         let mut pour = || -> std::result::Result<(), Failure> {
             let poured = Feed::over(plan, &how, |batch| {

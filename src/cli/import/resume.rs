@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use zrfs::dataset::Schema;
@@ -18,9 +18,10 @@ use zrfs::store::{Interrupted, NewNames, NodeKind};
 use zrfs::{Appender, Codec, Error, ErrorKind, Result, Store, Version};
 
 use super::feed::{Batch, Records};
+use super::listed::list_of;
 use super::plan::Plan;
 use crate::cli::output::count;
-use crate::cli::{CodecName, ImportArgs, Links};
+use crate::cli::{CodecName, ImportArgs, Links, one_line};
 
 /// So much work may be lost at most: that of so long, or of so many bytes of the sources.
 const MOST_TIME: Duration = Duration::from_secs(5);
@@ -34,7 +35,16 @@ const LONGEST: usize = 1 << 10;
 
 /// The options that shape the result of an import, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Options(Vec<(&'static str, String)>);
+pub(super) struct Options {
+    values: Vec<(&'static str, String)>,
+    /// How many sources there are, and their names as far as there is room.
+    sources: String,
+}
+
+/// What the note calls the sources.
+const SOURCES: &str = "sources";
+/// Bytes of their names that are noted.
+const NAMES: usize = 300;
 
 impl Options {
     /// Those of a command.
@@ -50,7 +60,8 @@ impl Options {
         let given = |given: bool| if given { "given" } else { "" };
         // Without the folder, so that a store and its labels may be moved to a disk that has room.
         let labels = args.labels.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
-        Options::default()
+        let sources = args.paths.split_last().map_or(&[][..], |(_, sources)| sources);
+        Options { sources: sources_noted(sources), ..Options::default() }
             .with("--codec", codec)
             .with("--level", level)
             .with("--only", args.only.join(" "))
@@ -67,14 +78,15 @@ impl Options {
             let sum = zrfs::format::checksum(value.as_bytes());
             value = format!("{}… (checksum {sum:08x})", value.chars().take(LONGEST / 8).collect::<String>());
         }
-        self.0.push((name, value.escape_default().to_string()));
+        self.values.push((name, value.escape_default().to_string()));
         self
     }
 
     /// What a checkpoint notes.
     fn to_note(&self) -> Vec<u8> {
         let mut note = String::new();
-        for (name, value) in &self.0 {
+        let sources = [(SOURCES, &self.sources)];
+        for (name, value) in self.values.iter().map(|(name, value)| (*name, value)).chain(sources) {
             // Writing to a string does not fail.
             let _ = writeln!(note, "{name} {value}");
         }
@@ -85,7 +97,7 @@ impl Options {
     fn check(&self, note: &[u8], anew: &str) -> Result<()> {
         let note = String::from_utf8_lossy(note);
         let noted: Vec<_> = note.lines().filter_map(|line| line.split_once(' ')).collect();
-        let now = self.0.iter().map(|(name, value)| (*name, value.as_str()));
+        let now = self.values.iter().map(|(name, value)| (*name, value.as_str()));
         for (name, value) in now.clone() {
             let before = noted.iter().find(|(noted, _)| *noted == name).map_or("", |(_, value)| *value);
             if before != value {
@@ -101,7 +113,7 @@ impl Options {
             }
         }
         // Of another release, say.
-        let known: HashSet<_> = now.map(|(name, _)| name).collect();
+        let known: HashSet<_> = now.map(|(name, _)| name).chain([SOURCES]).collect();
         match noted.iter().find(|(name, value)| !known.contains(name) && !value.is_empty()) {
             None => Ok(()),
             Some((name, _)) => {
@@ -110,6 +122,55 @@ impl Options {
             }
         }
     }
+}
+
+/// The sources as a checkpoint notes them: where they lie, whatever the current folder is.
+fn sources_noted(sources: &[PathBuf]) -> String {
+    let place = |source: &PathBuf| match list_of(source) {
+        _ if source.as_os_str() == "-" => "standard input".to_owned(),
+        Some(list) if list.as_os_str() == "-" => "a list on standard input".to_owned(),
+        Some(list) => format!("@{}", absolute(list).display()),
+        None => absolute(source).display().to_string(),
+    };
+    let mut names = String::new();
+    for (i, source) in sources.iter().enumerate() {
+        let name = one_line(place(source));
+        if names.len() + name.len() > NAMES {
+            names.push_str(if i > 0 { ", …" } else { "a long path" });
+            break;
+        }
+        names.push_str(if i > 0 { ", " } else { "" });
+        names.push_str(&name);
+    }
+    format!("{} {names}", sources.len())
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// The names of the sources that an import was begun with, where they are not those of `options`.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] where they are another number.
+pub(super) fn other_sources(note: &[u8], options: &Options, anew: &str) -> Result<Option<String>> {
+    let note = String::from_utf8_lossy(note);
+    let mut lines = note.lines().filter_map(|line| line.split_once(' '));
+    let Some((_, before)) = lines.find(|(name, _)| *name == SOURCES) else { return Ok(None) };
+    if before == options.sources {
+        return Ok(None);
+    }
+    let (number, names) = before.split_once(' ').unwrap_or_default();
+    if options.sources.split(' ').next() != Some(number) {
+        return Err(not_these(names, anew));
+    }
+    Ok(Some(names.to_owned()))
+}
+
+/// The error for sources that are not those that the import was begun with.
+pub(super) fn not_these(names: &str, anew: &str) -> Error {
+    let text = format!("these are not the sources that the import was begun with: {names}");
+    Error::new(ErrorKind::Unsupported, text).with_help(format!("give those, or {anew}"))
 }
 
 /// The append of an import.
@@ -276,10 +337,14 @@ pub(super) fn holds_all(store: &Store, plan: &Plan) -> Result<bool> {
     Ok(true)
 }
 
-/// Compares the marks of the records that are done with those that the plan gives. `anew` says how to begin anew.
-pub(super) fn check_sources(done: &[u64], plan: &Plan, anew: &str) -> Result<()> {
+/// Compares the marks of the records that are done with those that the plan gives. `begun_with` are the sources of
+/// those that are done, where they have other names; `anew` says how to begin anew.
+pub(super) fn check_sources(done: &[u64], plan: &Plan, begun_with: Option<&str>, anew: &str) -> Result<()> {
     let Some(now) = plan.marks(done.len()) else { return Ok(()) };
     let Some(first) = first_difference(done, &now) else { return Ok(()) };
+    if let (0, Some(names)) = (first, begun_with) {
+        return Err(not_these(names, anew));
+    }
     let refused = |text: String| Err(Error::new(ErrorKind::Unsupported, text).with_help(anew));
     let kept = done.len();
     let among = format!("among the {} done", count(kept as u64, "record"));
@@ -411,6 +476,24 @@ mod tests {
         assert!(text.contains("another --only (*.png\\n*.jpg, now not given)"), "{text}");
         let text = Options::default().with("--codec", "flate").check(&note, "anew").unwrap_err().to_string();
         assert!(text.contains("--level, which this release does not know"), "{text}");
+        // Sources are not options.
+        let of = |sources: &[&str]| Options {
+            sources: sources_noted(&sources.iter().map(PathBuf::from).collect::<Vec<_>>()),
+            ..begun.clone()
+        };
+        let note = of(&["/a\nb/", "/c"]).to_note();
+        let other = |sources: &[&str]| {
+            assert!(of(sources).check(&note, "anew").is_ok());
+            other_sources(&note, &of(sources), "anew").map_err(|e| e.to_string())
+        };
+        assert_eq!(other(&["/a\nb/", "/c"]), Ok(None));
+        assert_eq!(other(&["/a", "/c"]), Ok(Some("/a\\nb/, /c".to_owned())));
+        let text =
+            "these are not the sources that the import was begun with: /a\\nb/, /c; give those, or anew";
+        assert_eq!(other(&["/c"]), Err(text.to_owned()));
+        let many: Vec<_> = (0..1000).map(|i| format!("/{i}")).collect();
+        let long = sources_noted(&many.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert!(long.len() < 400 && long.starts_with("1000 /0, /1, ") && long.ends_with(", …"), "{long}");
         // Of long ones a checksum is noted.
         let long = |end: &str| Options::default().with("--only", format!("{}{end}", "x".repeat(5000)));
         let note = long("a").to_note();

@@ -37,7 +37,7 @@ fn import<'a>(path: &'a Path, labels: Option<&'a Path>) -> Import<'a> {
 }
 
 fn how<'a>(stop: &'a Stop, done: &'a [u64]) -> How<'a> {
-    How { choice: Choice::default(), v1_only: None, stop, done }
+    How { choice: Choice::default(), v1_only: None, stop, done, begun_with: None }
 }
 
 fn plan(sources: &[&Path], look: &Look<'_>) -> Plan {
@@ -319,11 +319,16 @@ fn what_became_of_the_sources_is_said() {
     };
     let done = of(&["b", "c", "d"]).marks(3).unwrap();
     let said = |names: &[&str]| {
-        let found = resume::check_sources(&done, &of(names), "begin anew");
+        let found = resume::check_sources(&done, &of(names), None, "begin anew");
         found.err().map(|e| e.to_string().replace(&format!("{}/", root.display()), ""))
     };
     assert_eq!(said(&["b", "c", "d"]), None);
     assert_eq!(said(&["b", "c", "d", "e"]), None);
+    // Given by other names, and another one from the first record on.
+    let with = |names: &[&str]| resume::check_sources(&done, &of(names), Some("/it"), "anew");
+    assert!(with(&["b", "c", "d"]).is_ok());
+    assert!(with(&["a", "c"]).unwrap_err().to_string().contains("begun with: /it; give those, or anew"));
+    assert!(with(&["b", "x", "y"]).unwrap_err().to_string().contains("x has changed"));
     let among = "among the 3 records done; begin anew";
     assert_eq!(said(&["a", "b", "c", "d"]).unwrap(), format!("a was added {among}"));
     assert_eq!(said(&["b", "d", "e"]).unwrap(), format!("a file before d was removed, which is {among}"));
