@@ -82,8 +82,8 @@ enum Command {
   zrfs import photos/ photos.zr --resume"
 )]
 struct ImportArgs {
-    /// Folders, lists (@LIST), archives (.tar, .tar.gz, -) or arrays (.npy, .npz:NAME), then the store; a folder whose name
-    /// begins with @ is ./@NAME
+    /// Folders, lists (@LIST, whose paths start at the current folder), archives (.tar, .tar.gz, -) or arrays (.npy,
+    /// .npz:NAME), then the store; a folder whose name begins with @ is ./@NAME
     #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "STORE"])]
     paths: Vec<PathBuf>,
     /// Append to a store that is there; it keeps its old length until all is written

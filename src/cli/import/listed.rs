@@ -79,6 +79,12 @@ fn at_line(e: &Error, line: u64, name: &str) -> Error {
     Error::new(e.kind(), format!("line {line} of {name}: {e}"))
 }
 
+/// What to do about a relative path that leads nowhere.
+fn from_here() -> String {
+    let here = std::env::current_dir().map(|here| format!(", {}", here.display()));
+    format!("the paths of a list start at the current folder{}, not at the list's", here.unwrap_or_default())
+}
+
 /// A list that is being read.
 struct Listed<'a> {
     files: &'a mut Files,
@@ -104,7 +110,15 @@ impl Listed<'_> {
                 "name it from the current folder on, or by its absolute path",
             );
         }
-        let looked = std::fs::metadata(shown).map_err(|e| cannot_look(shown, e))?;
+        let looked = std::fs::metadata(shown).map_err(|e| {
+            let error = cannot_look(shown, e);
+            let is_link = shown.symlink_metadata().is_ok();
+            match error.kind() {
+                ErrorKind::NotFound if !is_link && !shown.is_absolute() => error.with_help(from_here()),
+                ErrorKind::NotFound if !is_link => error.with_help("correct it, or leave it out of the list"),
+                _ => error,
+            }
+        })?;
         let (name, folder) = match components.split_last() {
             Some((name, folder)) if !looked.is_dir() => (*name, folder.join(&b'/')),
             _ => return refused("is a folder", "list its files, or give it as a source of its own"),
@@ -194,7 +208,8 @@ mod tests {
             ("src/../Cargo.toml\n", &["src/../Cargo.toml", ".."]),
             ("../x\n", &["../x", ".."]),
             ("/dev/null\n", &["/dev/null", "no regular file"]),
-            ("src/nowhere.rs\n", &["src/nowhere.rs", "line 1"]),
+            ("src/nowhere.rs\n", &["src/nowhere.rs", "line 1", "start at the current folder, /"]),
+            ("/nowhere/at all\n", &["/nowhere/at all", "line 1", "leave it out"]),
             (&"x".repeat(5000), &["line 1", "longer"]),
         ] {
             let text = read(list.as_bytes(), false).unwrap_err().to_string();
