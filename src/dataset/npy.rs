@@ -151,6 +151,9 @@ fn read_header(data: &mut impl Read) -> Result<(NpyHeader, u64)> {
     };
     let mut bytes = head.to_vec();
     data.take(rest).read_to_end(&mut bytes).map_err(cut)?;
+    if (bytes.len() as u64) < len {
+        return Err(not_npy(&format!("its header of {len} bytes is cut after {}", bytes.len())));
+    }
     let mut depth = 0usize;
     for byte in &bytes {
         match byte {
@@ -206,6 +209,18 @@ mod tests {
     fn a_header_gives_records_and_schema() {
         let npy = open("{'descr': '<f4', 'fortran_order': False, 'shape': (5, 2, 3), }\n", 120).unwrap();
         assert_eq!((npy.records(), npy.schema().dtype(), npy.schema().shape()), (5, "<f4", &[2, 3][..]));
+    }
+
+    #[test]
+    fn a_header_that_is_cut_is_told_in_words() {
+        let header = Schema::new("<f4", &[2, 3], Codec::Raw).unwrap().npy_header();
+        for cut in [0, 11, 12, 50, header.len() - 1] {
+            let read = NpyFile::read(&header[..cut], cut as u64, "it".into(), Codec::Raw);
+            let text = read.unwrap_err().to_string();
+            let words = if cut < 12 { "it is too short".into() } else { format!("is cut after {cut}") };
+            assert_eq!(text.split(": ").next(), Some("it"), "{text}");
+            assert!(text.contains("not a .npy file") && text.contains(&words), "{text}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 """What import makes of folders, lists and arrays: links, labels, dense stores, hints; refusals that leave nothing."""
 
+import io
 import json
 import os
 import pathlib
+import struct
 import sys
 import unittest
+import zipfile
 
 import numpy as np
 from loaderx import Dataset
@@ -313,6 +316,20 @@ class Arrays(Import):
         np.save(self.dir / "m.npy", np.zeros((4, 4)))
         self.refused(self.dir / "m.npy", self.dir / "x.zr", "--rows", "2", status=(2,), words=("1-D",))
         self.refused(self.dir / "t.npy", self.dir / "x.zr", "--rows", "101", words=("101",))
+
+    def test_an_archive_that_promises_more_than_it_has(self):
+        data = io.BytesIO()
+        np.save(data, np.arange(1000))
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            with zipfile.ZipFile(self.dir / "x.npz", "w", method) as f:
+                f.writestr("a.npy", data.getvalue()[:5000])
+            content = bytearray((self.dir / "x.npz").read_bytes())
+            at = content.rfind(b"PK\1\2")
+            for field in (24, 20) if method == zipfile.ZIP_STORED else (24,):
+                struct.pack_into("<I", content, at + field, len(data.getvalue()))
+            (self.dir / "x.npz").write_bytes(content)
+            words = ("x.npz:a is damaged", "data end before" if method == zipfile.ZIP_DEFLATED else "unpacked")
+            self.refused(f"{self.dir}/x.npz:a", self.store, words=words)
 
     def test_a_long_array_is_told_about_rows(self):
         with open(self.dir / "t.npy", "wb") as f:

@@ -1,6 +1,7 @@
 //! Arrays as sources: .npy files and arrays of .npz files, of one dtype and shape, one record for each index of the first axis or, with `--rows N`,
 //! for each N items of a 1-D one.
 
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use zrfs::dataset::{NpyFile, Schema};
 use zrfs::format::MAX_RECORDS;
 use zrfs::{Codec, Error, ErrorKind, Result, Version};
 
+use super::feed::has_changed;
 use super::files::{mark, modified_ns};
 use super::npz;
 use super::plan::look_at;
@@ -51,6 +53,32 @@ impl Array {
             Some(name) => [path, name].join(&b':'),
         };
         mark(&path, self.size, self.modified_ns, record)
+    }
+
+    /// What messages call it.
+    fn place(&self) -> String {
+        match &self.member {
+            None => self.path.display().to_string(),
+            Some(name) => format!("{}:{}", self.path.display(), String::from_utf8_lossy(name)),
+        }
+    }
+
+    /// The error of reading its data: the system's, of a file that was cut meanwhile, or of an archive that does not hold
+    /// what it promises.
+    pub(super) fn cannot_read(&self, e: io::Error) -> Error {
+        let place = self.place();
+        if e.raw_os_error().is_some() {
+            return Error::io(format!("can't read {place}"), e);
+        }
+        if self.member.is_none() {
+            return has_changed(&self.path);
+        }
+        let why = match e.kind() {
+            io::ErrorKind::UnexpectedEof => "its data end before the array does".to_owned(),
+            _ => e.to_string(),
+        };
+        Error::new(ErrorKind::Damaged, format!("{place} is damaged, and can't be unpacked: {why}"))
+            .with_help("copy or save the file again")
     }
 
     /// Whether the file still has the size and the time that it had.
@@ -134,6 +162,6 @@ impl Arrays {
 }
 
 /// What is at an index of the first axis, and its length.
-fn header<R: std::io::Read>(npy: &NpyFile<R>) -> (Schema, u64) {
+fn header<R: io::Read>(npy: &NpyFile<R>) -> (Schema, u64) {
     (npy.schema().clone(), npy.records())
 }

@@ -302,7 +302,7 @@ impl Feed<'_> {
         let record_bytes = schema.record_bytes();
         let mut records = npy.into_records(&arrays.item)?;
         let rows = BATCH.checked_div(record_bytes).unwrap_or(u64::MAX).clamp(1, BATCH_ROWS);
-        let failed = |e| Error::io(format!("can't read {}", array.path.display()), e);
+        let failed = |e| array.cannot_read(e);
         let name = |_| array.path.clone();
         let known: Vec<_> =
             (0..array.records).take(self.left_to_leave_out()).map(|record| array.mark(record)).collect();

@@ -304,6 +304,28 @@ fn what_is_done_is_left_out() {
 }
 
 #[test]
+fn an_array_whose_data_end_early_is_told_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let (npy, store) = (dir.path().join("x.npy"), dir.path().join("s.zr"));
+    let mut bytes = Schema::new("|u1", &[1000], Codec::Raw).unwrap().npy_header();
+    let header = bytes.len();
+    bytes.extend([7; 1000]);
+    write(&npy, &bytes).unwrap();
+    let arrays = plan(&[&npy], &DEFAULTS);
+    for len in [header + 999, header, header - 1] {
+        write(&npy, &bytes[..len]).unwrap();
+        let text = text(import(&store, None).create(&arrays).err().unwrap());
+        assert!(text.contains("x.npy") && !text.contains("buffer"), "{text}");
+        assert!(text.contains("cut"), "{text}");
+    }
+    // Cut while it is read.
+    let Plan::Arrays(arrays) = &arrays else { panic!("arrays") };
+    let array = &arrays.files[0];
+    let cut = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    assert!(array.cannot_read(cut()).to_string().contains("x.npy has changed since it was looked at"));
+}
+
+#[test]
 fn what_became_of_the_sources_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
