@@ -23,6 +23,7 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use indicatif::HumanBytes;
@@ -103,6 +104,9 @@ const WITHOUT_V1: &str = "without --v1 the store becomes version 2";
 const LEAVE_OUT_V1: &str = "leave out --v1";
 const LARGE: &str = "--large changes the store to version 2";
 
+/// Records whose lengths are looked at together.
+const LENGTHS: usize = 1 << 16;
+
 /// What is to be done, beside the sources.
 struct Import<'a> {
     path: &'a Path,
@@ -124,10 +128,44 @@ pub(super) struct Done {
     bytes: u64,
     total: u64,
     stored: u64,
-    became_v2: bool,
+    /// Where the store became version 2, what version 1 does not hold.
+    beyond_v1: Option<Beyond>,
     classes: Option<usize>,
     /// What was learned while the sources were read.
     notes: Vec<String>,
+}
+
+/// How many records version 1 does not hold.
+struct Beyond {
+    empty: u64,
+    large: u64,
+}
+
+impl Beyond {
+    /// Those in `store` from index `first` on.
+    fn among(store: &Store, first: u64) -> Result<Beyond> {
+        let (mut found, mut next) = (Beyond { empty: 0, large: 0 }, first);
+        while next < store.len() {
+            let indices: Vec<_> = (next..store.len()).take(LENGTHS).collect();
+            let mut lens = vec![0; indices.len()];
+            store.lengths(&indices, &mut lens)?;
+            found.empty += lens.iter().filter(|&&len| len == 0).count() as u64;
+            found.large += lens.iter().filter(|&len| len > Version::V1.record_bytes().end()).count() as u64;
+            next += indices.len() as u64;
+        }
+        Ok(found)
+    }
+}
+
+impl fmt::Display for Beyond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |n: u64, what: &str| {
+            (n > 0).then(|| format!("{} {} {what}", count(n, "record"), if n == 1 { "is" } else { "are" }))
+        };
+        let both: Vec<_> =
+            [of(self.empty, "empty"), of(self.large, "over 1 MiB")].into_iter().flatten().collect();
+        f.write_str(&both.join(" and "))
+    }
 }
 
 /// Why an import was not completed, and whether a part of it stays to go on with.
@@ -300,7 +338,7 @@ impl Import<'_> {
             bytes: stats.logical_bytes,
             total: stats.records,
             stored: stats.live_bytes,
-            became_v2: stats.version == Version::V2,
+            beyond_v1: (stats.version == Version::V2).then(|| Beyond::among(store, 0)).transpose()?,
             classes: numbered.as_ref().map(|numbered| numbered.classes.len()),
             notes: read.notes.into_iter().chain(numbered.and_then(|numbered| numbered.note)).collect(),
         })
@@ -450,13 +488,14 @@ impl Import<'_> {
             return Err(if kept > 0 { self.with_rest(failure, kept, plan) } else { failure.into() });
         }
         let after = store.stats()?;
+        let became_v2 =
+            store.version() == Version::V2 && (before.version == Version::V1 || before.records == 0);
         Ok(Done {
             records: after.records - before.records,
             bytes: after.logical_bytes.saturating_sub(before.logical_bytes),
             total: after.records,
             stored: after.live_bytes.saturating_sub(before.live_bytes),
-            became_v2: store.version() == Version::V2
-                && (before.version == Version::V1 || before.records == 0),
+            beyond_v1: became_v2.then(|| Beyond::among(store, before.records)).transpose()?,
             classes: numbered.as_ref().map(|numbered| numbered.classes.len()),
             notes: notes.into_iter().chain(numbered.and_then(|numbered| numbered.note)).collect(),
         })
@@ -515,8 +554,11 @@ impl Done {
             let classes = count(classes as u64, "class");
             out.line(format_args!("{labels}: a label for each record, {classes} in classes.json"))?;
         }
-        if self.became_v2 {
-            out.line("The store has format version 2, since a record is empty or over 1 MiB: loaderx 0.5.0 refuses it.")?;
+        if let Some(beyond) = &self.beyond_v1 {
+            out.line(format_args!(
+                "The store has format version 2, since {beyond}: loaderx 0.5.0 refuses it. --v1 refuses such records and \
+                 lists them."
+            ))?;
         }
         for note in notes.iter().chain(&self.notes) {
             out.line(one_line(note))?;

@@ -326,6 +326,28 @@ fn an_array_whose_data_end_early_is_told_in_words() {
 }
 
 #[test]
+fn what_version_1_does_not_hold_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, more) = (dir.path().join("s.zr"), dir.path().join("more"));
+    let root = dir.path().join("tree");
+    for (folder, files) in
+        [(&root, &[("a", 0), ("b", 1 << 20), ("c", 0)][..]), (&more, &[("d", (1 << 20) + 1)])]
+    {
+        create_dir_all(folder).unwrap();
+        files.iter().for_each(|&(name, len)| write(folder.join(name), vec![7; len]).unwrap());
+    }
+    let said = |done: Option<Done>| done.unwrap().beyond_v1.map(|beyond| beyond.to_string());
+    let done = import(&store, None).create(&plan(&[&root, &more], &DEFAULTS)).ok().unwrap();
+    assert_eq!(said(done).unwrap(), "2 records are empty and 1 record is over 1 MiB");
+    std::fs::remove_file(root.join("a")).unwrap();
+    std::fs::remove_file(root.join("c")).unwrap();
+    std::fs::remove_dir_all(&store).unwrap();
+    assert_eq!(said(import(&store, None).create(&plan(&[&root], &DEFAULTS)).ok().unwrap()), None);
+    let large = Import { large: true, ..import(&store, None) }.append(&plan(&[&more], &DEFAULTS));
+    assert_eq!(said(large.ok().unwrap()).unwrap(), "1 record is over 1 MiB");
+}
+
+#[test]
 fn what_became_of_the_sources_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
