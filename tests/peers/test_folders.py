@@ -346,11 +346,19 @@ class Hints(Import):
 
     def test_train_and_val(self):
         said = self.said({"train/a/1.png": b"x", "val/a/1.png": b"y"})
-        self.assertIn("holds train/ and val/: import each into its own store", said)
+        # Before the work: that may take hours.
+        first, last = said.splitlines()
+        self.assertIn("holds train/ and val/: import each into its own store", first)
+        self.assertIn("imported 2 records", last)
+        self.assertNotIn("--labels", first)
+        said = zrfs("import", self.root, self.dir / "l.zr", "--labels", self.labels).stdout.decode()
+        self.assertIn("the classes of --labels are train and val", said.splitlines()[0])
+        # Nothing is said of what is refused.
+        self.assertEqual(zrfs("import", self.root, self.store, check=1).stdout, b"")
 
     def test_pairs(self):
         said = self.said({"x/a.jpg": b"1", "x/a.txt": b"2", "x/b.jpg": b"3", "y/b.txt": b"4", "y/.jpg": b"5", "y/.txt": b"6"})
-        self.assertRegex(said, r"(?s)2 of the files .*a\.(jpg and a\.txt|txt and a\.jpg).*--only")
+        self.assertRegex(said, r"(?s)\A2 of the files .*a\.(jpg and a\.txt|txt and a\.jpg).*--only")
         self.assertNotIn("--only picks one suffix", zrfs(
             "import", self.root, self.dir / "one.zr", "--only", "*.jpg").stdout.decode())
 

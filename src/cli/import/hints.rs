@@ -1,4 +1,4 @@
-//! What a user may want to know of a folder: said at the end, in plain sentences.
+//! What a user may want to know of a folder, in plain sentences.
 
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
@@ -16,29 +16,45 @@ const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".ti
 const TRAIN: &str = "train";
 const OTHERS: [&str; 4] = ["val", "valid", "validation", "test"];
 
-/// The notes on the folder `root`, whose files are those of `files` from `first` on; `stacked` where the arrays in it
-/// become a dense store.
+/// What is said of the sources.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// Said before the work begins: what may be a reason to import otherwise.
+    pub(super) before: Vec<String>,
+    /// Said at the end: what was done.
+    pub(super) after: Vec<String>,
+}
+
+/// Adds the notes on the folder `root`, whose files are those of `files` from `first` on; `stacked` where the arrays in it
+/// become a dense store, `labelled` where its folders become classes.
 pub(super) fn of_folder(
     root: &Path,
     files: &Files,
     first: usize,
     walked: &Walked,
-    stacked: bool,
-) -> Vec<String> {
-    let (name, mut notes) = (root.display(), Vec::new());
+    (stacked, labelled): (bool, bool),
+    notes: &mut Notes,
+) {
+    let (name, Notes { before, after }) = (root.display(), notes);
     if let Some(other) = splits(&walked.top) {
-        notes.push(format!(
-            "{name} holds {TRAIN}/ and {other}/: import each into its own store, so that each has its own classes."
+        let labels = if labelled {
+            format!(" As it is, the classes of --labels are {TRAIN} and {other}.")
+        } else {
+            String::new()
+        };
+        before.push(format!(
+            "{name} holds {TRAIN}/ and {other}/: import each into its own store, so that each has its own \
+             classes.{labels}"
         ));
     } else if let Some(n @ 1..) = skipped_by_image_folder(files, first) {
         let (no_images, them) = if n == 1 { ("is no image", "it") } else { ("are no images", "them") };
-        notes.push(format!(
+        before.push(format!(
             "{n} of the files in {name} {no_images} in a class folder. ImageFolder skips {them}, so its numbers differ \
              (--only '*.png' would pick one kind)."
         ));
     }
     if let Some((n, a, b)) = pairs(files, first) {
-        notes.push(format!(
+        before.push(format!(
             "{n} of the files in {name} have the name of another one and another suffix, as {a} and {b}. A record is one \
              file: --only picks one suffix, and two imports make two aligned stores."
         ));
@@ -47,18 +63,17 @@ pub(super) fn of_folder(
         && (first..files.len()).all(|i| files.names().name(i).ends_with(b".npy"))
         && files.len() > first
     {
-        notes.push(format!(
+        before.push(format!(
             "All files in {name} are .npy files. Each is a record as it is; --stack makes a dense store of them, where \
              they have one dtype and shape."
         ));
     }
     if walked.links > 0 {
-        notes.push(format!("Kept as links in {name}: {}.", walked.links));
+        after.push(format!("Kept as links in {name}: {}.", walked.links));
     }
     if walked.special > 0 {
-        notes.push(format!("Left out of {name}, as no files: {} (sockets, pipes, devices).", walked.special));
+        after.push(format!("Left out of {name}, as no files: {} (sockets, pipes, devices).", walked.special));
     }
-    notes
 }
 
 /// The folder beside `train` that holds other samples, where the top level is cut that way.

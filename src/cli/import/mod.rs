@@ -64,6 +64,7 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
         rows: args.rows,
         codec,
         own: &own,
+        labelled: labels.is_some(),
     };
     let import = Import {
         path,
@@ -74,6 +75,7 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
         large: args.large,
         resume: args.resume,
         options: Options::of(args),
+        hints: &[],
         command: Some(resume::command()),
         stop,
     };
@@ -89,8 +91,9 @@ pub(super) fn run(args: &ImportArgs) -> Outcome {
     if labels.is_some() && matches!(plan, Plan::Arrays(_)) {
         return Err(Failure::Usage("--labels goes with files: an array's records have no class".into()));
     }
+    let import = Import { hints: &notes.before, ..import };
     match if args.append { import.append(&plan)? } else { import.create(&plan)? } {
-        Some(done) => done.tell(path, labels, &notes),
+        Some(done) => done.tell(path, labels, &notes.after),
         None => {
             let mut out = Output::new();
             out.line(format_args!("nothing to resume: {} is complete", path.display()))?;
@@ -117,6 +120,8 @@ struct Import<'a> {
     large: bool,
     resume: bool,
     options: Options,
+    /// What is said before the work begins.
+    hints: &'a [String],
     /// The command that goes on with it; `None` where an interruption leaves nothing.
     command: Option<String>,
     stop: Stop,
@@ -197,7 +202,8 @@ pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::resu
     let codec = Codec::default();
     let links = Links::Follow;
     let own = own(path, None);
-    let look = Look { only: None, links, null: false, stack: false, rows: None, codec, own: &own };
+    let look =
+        Look { only: None, links, null: false, stack: false, rows: None, codec, own: &own, labelled: false };
     let import = Import {
         path,
         labels: None,
@@ -207,6 +213,7 @@ pub(super) fn folder_into(source: PathBuf, path: &Path, stop: Stop) -> std::resu
         large: false,
         resume: false,
         options: Options::default(),
+        hints: &[],
         command: None,
         stop,
     };
@@ -453,6 +460,7 @@ impl Import<'_> {
     ) -> std::result::Result<Done, Stopped> {
         let Begun { mut append, done, begun_with, before, v1_only } = begun;
         append.set_version(plan.version_for(store.version()));
+        say(self.hints);
         let bar = if plan.is_known() {
             progress::bytes("importing", plan.bytes()).with_position(plan.bytes_of(done.len()))
         } else {
@@ -523,6 +531,14 @@ impl Import<'_> {
             }
         };
         Stopped { failure, kept: true }
+    }
+}
+
+/// Says something on standard output at once. What can't be said there is no reason not to go on: at the end it is one.
+fn say(lines: &[String]) {
+    let mut out = Output::new();
+    if lines.iter().try_for_each(|line| out.line(one_line(line))).is_ok() {
+        let _ = out.finish();
     }
 }
 

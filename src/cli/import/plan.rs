@@ -12,6 +12,7 @@ use super::archive::{self, Choice};
 use super::arrays::{Array, Arrays};
 use super::files::Files;
 use super::folder::{Only, walk};
+use super::hints::Notes;
 use super::{hints, listed, npz, stack};
 use crate::cli::output::count;
 use crate::cli::signals::Stop;
@@ -31,6 +32,8 @@ pub(super) struct Look<'a> {
     pub(super) codec: Codec,
     /// Folders that the import makes: where they lie in a source, they are left out.
     pub(super) own: &'a [PathBuf],
+    /// Whether the folders at the top become the classes of labels.
+    pub(super) labelled: bool,
 }
 
 /// What is to be appended.
@@ -67,11 +70,7 @@ impl Source<'_> {
 
 impl Plan {
     /// Looks at the sources; returns with the plan what the user may want to know of them.
-    pub(super) fn make(
-        sources: &[PathBuf],
-        look: &Look<'_>,
-        stop: &Stop,
-    ) -> Result<(Plan, Vec<String>), Failure> {
+    pub(super) fn make(sources: &[PathBuf], look: &Look<'_>, stop: &Stop) -> Result<(Plan, Notes), Failure> {
         let mut of_files = Vec::new();
         let mut arrays = Vec::new();
         for source in sources {
@@ -99,25 +98,25 @@ impl Plan {
             (false, true) => Plan::files(&of_files, look, stop),
             (true, false) => {
                 let arrays = Arrays::look_at(arrays, look.rows, look.codec)?;
-                let notes = arrays.notes();
-                Ok((Plan::Arrays(arrays), notes))
+                let after = arrays.notes();
+                Ok((Plan::Arrays(arrays), Notes { before: Vec::new(), after }))
             }
             _ => Err(Failure::Usage("files and arrays don't go into one store".into())),
         }
     }
 
-    fn files(sources: &[Source<'_>], look: &Look<'_>, stop: &Stop) -> Result<(Plan, Vec<String>), Failure> {
-        let (mut files, mut notes) = (Files::new(), Vec::new());
+    fn files(sources: &[Source<'_>], look: &Look<'_>, stop: &Stop) -> Result<(Plan, Notes), Failure> {
+        let (mut files, mut notes) = (Files::new(), Notes::default());
         for source in sources {
             let first = files.len();
             match source {
                 Source::Archive(archive) => {
-                    archive::look_at(archive, look.choice(), &mut files, &mut notes, stop)?;
+                    archive::look_at(archive, look.choice(), &mut files, &mut notes.after, stop)?;
                 }
                 Source::List(list) => listed::read(list, look.null, look.only, &mut files)?,
                 Source::Folder(root) => {
                     let walked = walk(root, look.only, look.links, look.own, &mut files)?;
-                    notes.extend(hints::of_folder(root, &files, first, &walked, look.stack));
+                    hints::of_folder(root, &files, first, &walked, (look.stack, look.labelled), &mut notes);
                 }
             }
         }

@@ -19,6 +19,7 @@ const DEFAULTS: Look<'static> = Look {
     rows: None,
     codec: Codec::Raw,
     own: &[],
+    labelled: false,
 };
 
 fn import<'a>(path: &'a Path, labels: Option<&'a Path>) -> Import<'a> {
@@ -31,6 +32,7 @@ fn import<'a>(path: &'a Path, labels: Option<&'a Path>) -> Import<'a> {
         large: false,
         resume: false,
         options: Options::default(),
+        hints: &[],
         command: Some("the command".into()),
         stop: Stop::default(),
     }
