@@ -102,7 +102,7 @@ impl<'a> Labels<'a> {
         if store.len() < len || (store.len() > len && !resume) {
             let (labels, records) = (count(store.len(), "label"), count(len, "record"));
             let text = format!("{name} holds {labels} for {records}");
-            let help = pair_again(&path, store.len(), len);
+            let help = pair_again(path, store.len(), len);
             return Err(Error::new(ErrorKind::Unsupported, text).with_help(help));
         }
         Ok(Labels { path, to: To::Old { store: Box::new(store), classes, len } })
@@ -205,7 +205,7 @@ impl<'a> Labels<'a> {
             return Ok(());
         }
         let text = format!("{} holds other labels behind the first {len}", self.path.display());
-        Err(Error::new(ErrorKind::Unsupported, text).with_help(pair_again(&self.path, store.len(), len)))
+        Err(Error::new(ErrorKind::Unsupported, text).with_help(pair_again(self.path, store.len(), len)))
     }
 
     /// Gives a new store its name.
