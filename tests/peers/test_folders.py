@@ -358,9 +358,28 @@ class Hints(Import):
 
     def test_pairs(self):
         said = self.said({"x/a.jpg": b"1", "x/a.txt": b"2", "x/b.jpg": b"3", "y/b.txt": b"4", "y/.jpg": b"5", "y/.txt": b"6"})
-        self.assertRegex(said, r"(?s)\A2 of the files .*a\.(jpg and a\.txt|txt and a\.jpg).*--only")
+        self.assertRegex(said, r"(?s)2 of the files .*a\.(jpg and a\.txt|txt and a\.jpg).*--only.*imported 6")
         self.assertNotIn("--only picks one suffix", zrfs(
             "import", self.root, self.dir / "one.zr", "--only", "*.jpg").stdout.decode())
+
+    def test_what_only_leaves_out(self):
+        files = {"a/1.jpg": b"1", "a/2.JPG": b"2", "a/notes.txt": b"3", "b/3.JPG": b"4", "c/x/4.txt": b"5"}
+        make_tree(self.root, files)
+        (self.root / "empty").mkdir()
+        said = self.said({}, "--only", "*.jpg")
+        self.assertRegex(
+            said, r"imported 1 record;(?s:.*)left out 4 files in .*, 2 for upper or lower case alone, as [ab]/[23]\.JPG:"
+        )
+        self.assertIn("--only left out all files in b/, c/. They are classes still", said)
+        both = ("--only", "*.jpg", "--only", "*.JPG")
+        said = zrfs("import", self.root, self.dir / "both.zr", *both).stdout.decode()
+        self.assertRegex(said, r"left out 2 files in [^,\n]*tree\.\n")
+        self.assertIn("--only left out all files in c/. It is a class still", said)
+        listed = zrfs("import", "@-", self.dir / "list.zr", "--only", "*.jpg", input=b"\n".join(map(str.encode, files)),
+                      cwd=self.root).stdout.decode()
+        self.assertIn("left out 4 files in -, 2 for upper or lower case alone, as a/2.JPG:", listed)
+        said = zrfs("import", self.root, self.dir / "all.zr", "--only", "*").stdout.decode()
+        self.assertNotIn("left out", said)
 
     def test_arrays(self):
         make_tree(self.root, {})

@@ -19,6 +19,28 @@ use crate::cli::Links;
 pub(super) struct Only {
     names: GlobSet,
     paths: GlobSet,
+    /// The same, whatever the case of letters.
+    any_case: (GlobSet, GlobSet),
+}
+
+/// Files that `--only` does not pick.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    pub(super) files: usize,
+    /// Those of them that it would pick but for upper and lower case, and the first one.
+    pub(super) for_case: usize,
+    pub(super) first_for_case: Option<PathBuf>,
+}
+
+impl LeftOut {
+    /// Counts the file at `path`, which `only` does not pick.
+    pub(super) fn add(&mut self, path: &Path, only: Option<&Only>) {
+        self.files += 1;
+        if only.is_some_and(|only| only.picks_in_any_case(path)) {
+            self.for_case += 1;
+            self.first_for_case.get_or_insert_with(|| path.to_path_buf());
+        }
+    }
 }
 
 impl Only {
@@ -27,18 +49,27 @@ impl Only {
         if patterns.is_empty() {
             return Ok(None);
         }
-        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
-        for pattern in patterns {
-            let set = if pattern.contains('/') { &mut paths } else { &mut names };
-            let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-            set.add(glob.map_err(|e| format!("--only: {e}"))?);
-        }
-        let build = |set: &GlobSetBuilder| set.build().map_err(|e| format!("--only: {e}"));
-        Ok(Some(Only { names: build(&names)?, paths: build(&paths)? }))
+        let sets = |any_case: bool| {
+            let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+            for pattern in patterns {
+                let set = if pattern.contains('/') { &mut paths } else { &mut names };
+                let mut glob = GlobBuilder::new(pattern);
+                set.add(glob.literal_separator(true).case_insensitive(any_case).build()?);
+            }
+            Ok((names.build()?, paths.build()?))
+        };
+        let failed = |e: globset::Error| format!("--only: {e}");
+        let (names, paths) = sets(false).map_err(failed)?;
+        Ok(Some(Only { names, paths, any_case: sets(true).map_err(failed)? }))
     }
 
     pub(super) fn picks(&self, path: &Path) -> bool {
         self.names.is_match(path.file_name().unwrap_or_default()) || self.paths.is_match(path)
+    }
+
+    fn picks_in_any_case(&self, path: &Path) -> bool {
+        let (names, paths) = &self.any_case;
+        names.is_match(path.file_name().unwrap_or_default()) || paths.is_match(path)
     }
 }
 
@@ -51,6 +82,9 @@ pub(super) struct Walked {
     pub(super) special: usize,
     /// Links that stay links.
     pub(super) links: usize,
+    pub(super) left_out: LeftOut,
+    /// Names of the folders at the top of which all files were left out.
+    pub(super) emptied: Vec<OsString>,
 }
 
 /// Adds the files of the folder `root` to `files`, in ImageFolder's order.
@@ -181,6 +215,9 @@ impl Walk<'_> {
         } else if picked || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             entry.metadata()
         } else {
+            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                self.walked.left_out.add(path, self.only);
+            }
             return Ok(None);
         };
         let meta = looked.map_err(|e| cannot_look(&entry.path(), e))?;
@@ -192,6 +229,8 @@ impl Walk<'_> {
             self.files.add(id, name.as_bytes(), &meta)?;
         } else if picked {
             self.walked.special += 1;
+        } else if meta.is_file() {
+            self.walked.left_out.add(path, self.only);
         }
         Ok(None)
     }
@@ -240,12 +279,17 @@ impl Walk<'_> {
         }
         stores::check_no_mount(self.root, &self.at(path), identity)?;
         let id = self.files.folder(parent, name.as_bytes(), modified_ns)?;
-        if parent == FolderId::ROOT {
-            self.walked.top.push(name);
-        }
+        let taken = |walk: &Walk<'_>| (walk.files.len(), walk.walked.links);
+        let (taken_before, left_out_before) = (taken(self), self.walked.left_out.files);
         self.above.push(identity);
         self.folder(path, id, expanded || linked)?;
         self.above.pop();
+        if parent == FolderId::ROOT {
+            if taken(self) == taken_before && self.walked.left_out.files > left_out_before {
+                self.walked.emptied.push(name.clone());
+            }
+            self.walked.top.push(name);
+        }
         self.around.truncate(outer);
         Ok(())
     }

@@ -7,10 +7,14 @@ use std::path::Path;
 use zrfs::store::FolderId;
 
 use super::files::Files;
-use super::folder::Walked;
+use super::folder::{LeftOut, Walked};
+use crate::cli::output::count;
 
 /// Suffixes of torchvision's `IMG_EXTENSIONS`.
 const IMAGES: [&str; 9] = [".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"];
+
+/// How many folders a note lists.
+const LISTED: usize = 10;
 
 /// Names of the folder that samples to learn from are in, and of those that others are in.
 const TRAIN: &str = "train";
@@ -68,12 +72,41 @@ pub(super) fn of_folder(
              they have one dtype and shape."
         ));
     }
+    after.extend(left_out(&name.to_string(), &walked.left_out));
+    if !walked.emptied.is_empty() {
+        let (them, are) =
+            if walked.emptied.len() == 1 { ("It is", "a class") } else { ("They are", "classes") };
+        let names: Vec<_> =
+            walked.emptied.iter().take(LISTED).map(|name| format!("{}/", name.display())).collect();
+        let more = match walked.emptied.len().saturating_sub(LISTED) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        after.push(format!(
+            "--only left out all files in {}{more}. {them} {are} still, which ImageFolder refuses without images.",
+            names.join(", ")
+        ));
+    }
     if walked.links > 0 {
         after.push(format!("Kept as links in {name}: {}.", walked.links));
     }
     if walked.special > 0 {
         after.push(format!("Left out of {name}, as no files: {} (sockets, pipes, devices).", walked.special));
     }
+}
+
+/// The note on files in `place` that `--only` does not pick.
+pub(super) fn left_out(place: &str, left_out: &LeftOut) -> Option<String> {
+    let LeftOut { files, for_case, first_for_case } = left_out;
+    let mut text = format!("--only left out {} in {place}", count(*files as u64, "file"));
+    if let Some(first) = first_for_case {
+        let those = if for_case == files { "all".to_owned() } else { format!("{for_case}") };
+        text.push_str(&format!(
+            ", {those} for upper or lower case alone, as {}: give a pattern for these, too",
+            first.display()
+        ));
+    }
+    (*files > 0).then(|| text + ".")
 }
 
 /// The folder beside `train` that holds other samples, where the top level is cut that way.

@@ -12,7 +12,7 @@ use zrfs::store::FolderId;
 use zrfs::{Error, ErrorKind, Result};
 
 use super::files::{Files, modified_ns};
-use super::folder::{Only, cannot_look};
+use super::folder::{LeftOut, Only, cannot_look};
 use super::stores;
 
 /// Longest path that the system takes, in bytes, its NUL included.
@@ -24,11 +24,11 @@ pub(super) fn list_of(source: &Path) -> Option<&Path> {
 }
 
 /// Adds the files that `list` names, one a line, or with a NUL byte behind each; `-` is standard input. A record's path is
-/// the one in the list without `./` or `/` at its beginning. Empty lines name nothing.
+/// the one in the list without `./` or `/` at its beginning. Empty lines name nothing. Returns what `only` does not pick.
 ///
 /// # Errors
 /// By its line: what is not there, what is no regular file, a path with `..` in it.
-pub(super) fn read(list: &Path, null: bool, only: Option<&Only>, files: &mut Files) -> Result<()> {
+pub(super) fn read(list: &Path, null: bool, only: Option<&Only>, files: &mut Files) -> Result<LeftOut> {
     if list.as_os_str() == "-" {
         return read_from(std::io::stdin().lock(), "the list", null, only, files);
     }
@@ -48,9 +48,10 @@ fn read_from(
     null: bool,
     only: Option<&Only>,
     files: &mut Files,
-) -> Result<()> {
+) -> Result<LeftOut> {
     let end = if null { 0 } else { b'\n' };
-    let mut listed = Listed { files, only, absolute: None, folders: HashMap::new() };
+    let mut listed =
+        Listed { files, only, absolute: None, folders: HashMap::new(), left_out: LeftOut::default() };
     let first = listed.files.len();
     let (mut path, mut line) = (Vec::new(), 0u64);
     loop {
@@ -72,7 +73,7 @@ fn read_from(
         }
     }
     listed.files.end_run(FolderId::ROOT, first, false);
-    Ok(())
+    Ok(listed.left_out)
 }
 
 fn at_line(e: &Error, line: u64, name: &str) -> Error {
@@ -93,6 +94,7 @@ struct Listed<'a> {
     absolute: Option<bool>,
     /// Folders by their paths, absolute ones apart from the others.
     folders: HashMap<(bool, Vec<u8>), FolderId>,
+    left_out: LeftOut,
 }
 
 impl Listed<'_> {
@@ -131,7 +133,9 @@ impl Listed<'_> {
         }
         let absolute = path.starts_with(b"/");
         let below = components.join(&b'/');
-        if !self.only.is_none_or(|only| only.picks(Path::new(OsStr::from_bytes(&below)))) {
+        let below = Path::new(OsStr::from_bytes(&below));
+        if !self.only.is_none_or(|only| only.picks(below)) {
+            self.left_out.add(below, self.only);
             return Ok(());
         }
         if self.absolute != Some(absolute) {

@@ -113,7 +113,10 @@ impl Plan {
                 Source::Archive(archive) => {
                     archive::look_at(archive, look.choice(), &mut files, &mut notes.after, stop)?;
                 }
-                Source::List(list) => listed::read(list, look.null, look.only, &mut files)?,
+                Source::List(list) => {
+                    let left_out = listed::read(list, look.null, look.only, &mut files)?;
+                    notes.after.extend(hints::left_out(&source.place(), &left_out));
+                }
                 Source::Folder(root) => {
                     let walked = walk(root, look.only, look.links, look.own, &mut files)?;
                     hints::of_folder(root, &files, first, &walked, (look.stack, look.labelled), &mut notes);
