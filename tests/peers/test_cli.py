@@ -247,6 +247,7 @@ class Import(Case):
         import_folder(self.dir, "store.zr", [b"x"])
         done = zrfs("import", self.store, self.dir / "other.zr", check=None)
         self.assert_clear(done, "is a store")
+        make_tree(self.dir, {"beside.bin": b"y"})
         done = zrfs("import", "--append", self.dir, self.store, check=None)
         self.assert_clear(done, "packed into itself")
 
