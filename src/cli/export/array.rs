@@ -44,7 +44,7 @@ pub(super) fn write(
         let each = usize::try_from(each).unwrap_or(usize::MAX);
         resize(&mut buffer, batch.len().saturating_mul(each))?;
         let all_decode = store.gather_equal(&batch, &mut buffer, each).is_ok();
-        for (&index, fault) in batch.iter().zip(confirm(store, &batch)?) {
+        for (&index, fault) in batch.iter().zip(confirm(store, &batch)) {
             let mut one =
                 || if all_decode { Ok(()) } else { store.gather_equal(&[index], &mut buffer, each) };
             if let Some(e) = fault.or_else(|| one().err()) {

@@ -66,8 +66,14 @@ impl Store {
         if let Some(seen) = seen.as_ref().filter(|seen| seen.meta == meta) {
             return Ok(seen.tree.clone().map(|tree| Names { store: self, tree }));
         }
-        let tree =
-            Tree::open(self, &meta, seen.as_ref().and_then(|seen| seen.tree.as_deref()))?.map(Arc::new);
+        let tree = match Tree::open(self, &meta, seen.as_ref().and_then(|seen| seen.tree.as_deref())) {
+            // The records can be read all the same.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::ENOTDIR)) => {
+                log::debug!("{e}; no record has a name");
+                None
+            }
+            tree => tree?.map(Arc::new),
+        };
         self.names.store(Some(Arc::new(Seen { meta, tree: tree.clone() })));
         Ok(tree.map(|tree| Names { store: self, tree }))
     }
