@@ -235,7 +235,8 @@ class Killed(Resume):
         plain, packed, other = (self.dir / name for name in ("a.tar", "a.tar.gz", "b.tar.gz"))
         run("tar", "--sort=name", "-C", self.source, "-cf", plain, ".", check=0)
         run("gzip", "-1", "-k", plain, check=0)
-        changed = min((p for p in (self.source / "c0").rglob("*.bin")), key=str)
+        # Not the first: with that one the sources would be others.
+        changed = sorted((self.source / "c0").rglob("*.bin"), key=str)[1]
         changed.write_bytes(b"?" + changed.read_bytes()[1:] + b"?")
         run("tar", "--sort=name", "-C", self.source, "-czf", other, ".", check=0)
         reference = self.dir / "reference.zr"
@@ -259,6 +260,7 @@ class Killed(Resume):
                 if source != plain:
                     done = self.import_("--resume", check=None, **given(other))
                     self.assert_clear(done, changed.name, "is not the file", "without --resume")
+                    self.assertNotIn(b"continue with", done.stderr)
                 self.import_("--resume", **given(plain if source == plain else packed))
                 self.assertEqual(read_header(self.store)[4], count + 1)
                 self.assert_equal_stores(self.store, reference)
@@ -389,7 +391,8 @@ class Interrupted(Resume):
         for args in ([other], [self.dir / "other.tar.gz"], [self.source, other]):
             with self.subTest(sources=args):
                 done = zrfs("import", *LEVEL, *args, self.store, "--resume", check=None)
-                self.assert_clear(done, f"not the sources that the import was begun with: {self.source}; give those")
+                self.assert_clear(done, f"not the sources that the import was begun with: {self.source}; give those", f"rm -r {self.partial}")
+                self.assertNotIn(b"continue with", done.stderr)
                 self.assertEqual(kept(self.partial), before)
         # Other names of the same sources are none.
         zrfs("import", *LEVEL, f"./{self.source.name}/", self.store, "--resume", cwd=self.dir)

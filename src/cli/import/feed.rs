@@ -109,7 +109,7 @@ pub(super) struct How<'a> {
     /// Marks of the first records, which are in the store already: they are left out.
     pub(super) done: &'a [u64],
     /// The sources that those came from, where they have other names than those that are given now.
-    pub(super) begun_with: Option<&'a str>,
+    pub(super) begun_with: Option<&'a resume::Others>,
 }
 
 /// What was learned while records were read, where a source can be read only once.
@@ -212,9 +212,7 @@ impl Feed<'_> {
         let done = done.get(..marks.len()).unwrap_or(done);
         if let Some(i) = resume::first_difference(done, marks) {
             return Err(match self.how.begun_with {
-                Some(names) if self.passed.get() + i == 0 => {
-                    resume::not_these(names, "import without --resume")
-                }
+                Some(others) if self.passed.get() + i == 0 => others.error(),
                 _ => resume::has_changed(&name(i)),
             });
         }

@@ -38,7 +38,7 @@ use feed::{Feed, How, Learned};
 use folder::Only;
 use labels::{Labels, Numbered};
 use plan::{Look, Plan};
-use resume::{Append, Options};
+use resume::{Append, Options, Others};
 
 /// `zrfs import`
 pub(super) fn run(args: &ImportArgs) -> Outcome {
@@ -191,7 +191,7 @@ struct Begun<'a> {
     /// Marks of the records that are done.
     done: Vec<u64>,
     /// The sources of those, where they have other names than those that are given now.
-    begun_with: Option<String>,
+    begun_with: Option<Others>,
     before: Stats,
     /// Where version 1 is to hold all records: what to do about what it does not hold.
     v1_only: Option<&'static str>,
@@ -431,8 +431,8 @@ impl Import<'_> {
     ) -> Result<Option<Begun<'s>>> {
         let Some((appender, interrupted)) = store.resume()? else { return Ok(None) };
         let append = Append::go_on(appender, &interrupted, &self.options, anew)?;
-        let begun_with = resume::other_sources(&interrupted.note, &self.options, anew)?;
-        resume::check_sources(&interrupted.marks, plan, begun_with.as_deref(), anew)?;
+        let begun_with = Others::of(&interrupted.note, &self.options, anew)?;
+        resume::check_sources(&interrupted.marks, plan, begun_with.as_ref(), anew)?;
         Ok(Some(Begun { append, done: interrupted.marks, begun_with, before, v1_only: None }))
     }
 
@@ -466,12 +466,13 @@ impl Import<'_> {
         } else {
             progress::stream("importing")
         };
-        let begun_with = begun_with.as_deref();
+        let begun_with = begun_with.as_ref();
         let how = How { choice: self.choice, v1_only, stop: &self.stop, done: &done, begun_with };
-        let mut notes = Vec::new();
+        let (mut notes, mut went_on) = (Vec::new(), false);
         let mut pour = || -> std::result::Result<(), Failure> {
             let poured = Feed::over(plan, &how, |batch| {
                 append.put(batch, self.codec)?;
+                went_on = true;
                 bar.inc(batch.records.bytes());
                 Ok(())
             });
@@ -491,9 +492,17 @@ impl Import<'_> {
             Ok(store.sync()?)
         };
         if let Err(failure) = pour() {
+            // Refused before it came to anything new, it is so again: that command is not the one to continue with.
+            let goes_on = went_on
+                || done.is_empty()
+                || !matches!(&failure, Failure::Failed(e) if e.kind() == ErrorKind::Unsupported);
             let kept =
                 append.keep(matches!(&failure, Failure::Failed(e) if e.kind() == ErrorKind::Interrupted));
-            return Err(if kept > 0 { self.with_rest(failure, kept, plan) } else { failure.into() });
+            return Err(if kept > 0 && goes_on {
+                self.with_rest(failure, kept, plan)
+            } else {
+                failure.into()
+            });
         }
         let after = store.stats()?;
         let became_v2 =

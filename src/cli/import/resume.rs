@@ -60,8 +60,7 @@ impl Options {
         let given = |given: bool| if given { "given" } else { "" };
         // Without the folder, so that a store and its labels may be moved to a disk that has room.
         let labels = args.labels.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
-        let sources = args.paths.split_last().map_or(&[][..], |(_, sources)| sources);
-        Options { sources: sources_noted(sources), ..Options::default() }
+        Options::of_sources(args.paths.split_last().map_or(&[][..], |(_, sources)| sources))
             .with("--codec", codec)
             .with("--level", level)
             .with("--only", args.only.join(" "))
@@ -69,6 +68,11 @@ impl Options {
             .with("--stack", given(args.stack))
             .with("--rows", args.rows.map(|rows| rows.to_string()).unwrap_or_default())
             .with("--labels", labels.unwrap_or_default())
+    }
+
+    /// Those sources, and no options.
+    pub(super) fn of_sources(sources: &[PathBuf]) -> Options {
+        Options { values: Vec::new(), sources: sources_noted(sources) }
     }
 
     /// Adds an option; `value` is empty where it is not given.
@@ -149,28 +153,35 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// The names of the sources that an import was begun with, where they are not those of `options`.
-///
-/// # Errors
-/// [`ErrorKind::Unsupported`] where they are another number.
-pub(super) fn other_sources(note: &[u8], options: &Options, anew: &str) -> Result<Option<String>> {
-    let note = String::from_utf8_lossy(note);
-    let mut lines = note.lines().filter_map(|line| line.split_once(' '));
-    let Some((_, before)) = lines.find(|(name, _)| *name == SOURCES) else { return Ok(None) };
-    if before == options.sources {
-        return Ok(None);
-    }
-    let (number, names) = before.split_once(' ').unwrap_or_default();
-    if options.sources.split(' ').next() != Some(number) {
-        return Err(not_these(names, anew));
-    }
-    Ok(Some(names.to_owned()))
+/// The sources that an import was begun with, where those that are given now have other names.
+pub(super) struct Others {
+    names: String,
+    /// How to begin anew.
+    anew: String,
 }
 
-/// The error for sources that are not those that the import was begun with.
-pub(super) fn not_these(names: &str, anew: &str) -> Error {
-    let text = format!("these are not the sources that the import was begun with: {names}");
-    Error::new(ErrorKind::Unsupported, text).with_help(format!("give those, or {anew}"))
+impl Others {
+    /// Those of `note`; `None` where they have the names of those of `options`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] where they are another number.
+    pub(super) fn of(note: &[u8], options: &Options, anew: &str) -> Result<Option<Others>> {
+        let note = String::from_utf8_lossy(note);
+        let mut lines = note.lines().filter_map(|line| line.split_once(' '));
+        let Some((_, before)) = lines.find(|(name, _)| *name == SOURCES) else { return Ok(None) };
+        if before == options.sources {
+            return Ok(None);
+        }
+        let (number, names) = before.split_once(' ').unwrap_or_default();
+        let others = Others { names: names.to_owned(), anew: anew.to_owned() };
+        if options.sources.split(' ').next() == Some(number) { Ok(Some(others)) } else { Err(others.error()) }
+    }
+
+    /// The error for sources that give other records.
+    pub(super) fn error(&self) -> Error {
+        let text = format!("these are not the sources that the import was begun with: {}", self.names);
+        Error::new(ErrorKind::Unsupported, text).with_help(format!("give those, or {}", self.anew))
+    }
 }
 
 /// The append of an import.
@@ -339,11 +350,16 @@ pub(super) fn holds_all(store: &Store, plan: &Plan) -> Result<bool> {
 
 /// Compares the marks of the records that are done with those that the plan gives. `begun_with` are the sources of
 /// those that are done, where they have other names; `anew` says how to begin anew.
-pub(super) fn check_sources(done: &[u64], plan: &Plan, begun_with: Option<&str>, anew: &str) -> Result<()> {
+pub(super) fn check_sources(
+    done: &[u64],
+    plan: &Plan,
+    begun_with: Option<&Others>,
+    anew: &str,
+) -> Result<()> {
     let Some(now) = plan.marks(done.len()) else { return Ok(()) };
     let Some(first) = first_difference(done, &now) else { return Ok(()) };
-    if let (0, Some(names)) = (first, begun_with) {
-        return Err(not_these(names, anew));
+    if let (0, Some(others)) = (first, begun_with) {
+        return Err(others.error());
     }
     let refused = |text: String| Err(Error::new(ErrorKind::Unsupported, text).with_help(anew));
     let kept = done.len();
@@ -484,7 +500,8 @@ mod tests {
         let note = of(&["/a\nb/", "/c"]).to_note();
         let other = |sources: &[&str]| {
             assert!(of(sources).check(&note, "anew").is_ok());
-            other_sources(&note, &of(sources), "anew").map_err(|e| e.to_string())
+            let others = Others::of(&note, &of(sources), "anew");
+            others.map(|others| others.map(|others| others.names)).map_err(|e| e.to_string())
         };
         assert_eq!(other(&["/a\nb/", "/c"]), Ok(None));
         assert_eq!(other(&["/a", "/c"]), Ok(Some("/a\\nb/, /c".to_owned())));

@@ -371,7 +371,8 @@ fn what_became_of_the_sources_is_said() {
     assert_eq!(said(&["b", "c", "d"]), None);
     assert_eq!(said(&["b", "c", "d", "e"]), None);
     // Given by other names, and another one from the first record on.
-    let with = |names: &[&str]| resume::check_sources(&done, &of(names), Some("/it"), "anew");
+    let others = Others::of(b"sources 1 /it\n", &Options::of_sources(&["/other".into()]), "anew").unwrap();
+    let with = |names: &[&str]| resume::check_sources(&done, &of(names), others.as_ref(), "anew");
     assert!(with(&["b", "c", "d"]).is_ok());
     assert!(with(&["a", "c"]).unwrap_err().to_string().contains("begun with: /it; give those, or anew"));
     assert!(with(&["b", "x", "y"]).unwrap_err().to_string().contains("x has changed"));
