@@ -162,7 +162,9 @@ impl<'a> Source<'a> {
             Some(node) if self.leads_to(node.parent)? => Some(node),
             _ => None,
         };
-        self.nameless.set(self.nameless.get() + u64::from(node.is_none()));
+        // One whose entry is damaged is told of as such.
+        let goes_by_index = node.is_none() && self.store.location(index).is_ok();
+        self.nameless.set(self.nameless.get() + u64::from(goes_by_index));
         let (folder, name, modified_ns, executable) = match node {
             Some(NamedNode { parent, name, modified_ns, kind, .. }) => {
                 (parent, name, modified_ns, matches!(kind, NodeKind::Record { executable: true, .. }))
