@@ -58,14 +58,6 @@ struct Glance {
 }
 
 impl History {
-    /// Whether another program has written an entry, where zrfs had noted another: more than one bit differs, or it is that
-    /// of a record behind all that zrfs wrote.
-    fn is_rewritten(&self, loc: &RecordLoc, noted: [u64; 2]) -> bool {
-        let words = loc.to_words();
-        let differs = differing_bits(words, noted) > 1 || Place::of(loc) >= self.frontier;
-        differs && !self.known.doubled.contains(&words)
-    }
-
     /// Compares `header` and the entries of `layout` with what zrfs has noted.
     pub(super) fn read(
         store: &Store,
@@ -163,8 +155,8 @@ pub(super) fn refuse_lost_records(store: &Store, header: &Header) -> Result<()> 
     }
 }
 
-/// Accepts what another program has made of the store: `header` is on disk. Checksums of records that it has replaced go,
-/// those of records that it has moved follow them, and those of bytes that it may have written over are marked as doubtful.
+/// Accepts what another program has made of the store: `header` is on disk. Checksums of records that
+/// it has moved or replaced, or whose bytes it may have written over, are marked as doubtful.
 pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<()> {
     let state = store.state();
     let layout = Layout::read(store, &state, header)?;
@@ -202,13 +194,8 @@ pub(super) fn accept(store: &Store, header: &Header, sums: &mut Sums) -> Result<
                 }
                 continue;
             }
-            let moved = Row { loc: words, doubtful: false, ..row };
-            if row.has_shape_of(&loc) && is_there(store, &state, &moved, header.version, &mut bytes)? {
-                changed.push((index, moved.to_bytes()));
-            } else if history.is_rewritten(&loc, row.loc) {
-                changed.push((index, [0; ROW_BYTES]));
-            } else if !row.doubtful {
-                // One bit: damage, or another program's record in a neighbouring place.
+            if !row.doubtful {
+                // The record that came here is another one; that the row is another's shows that a program was here.
                 changed.push((index, Row { doubtful: true, ..row }.to_bytes()));
             }
         }
