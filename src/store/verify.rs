@@ -182,6 +182,8 @@ impl Store {
         }
         note(&examiner.history, &outcome, &mut found);
         self.judge_names(&mut found)?;
+        // Looking at the names has looked at the header on disk, which may be the damaged one.
+        state.publish(&header);
         found.records = header.length.into();
         found.checked = outcome.checked;
         found.bad_records = outcome.bad_records;

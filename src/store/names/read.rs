@@ -129,7 +129,8 @@ impl Tree {
         let names = folder.open(NAMES, Access::Read);
         let sums = Sums::open(store.dir.as_ref(), &store.path)?;
         let (Some(header), Ok(names), Some(sums)) = (header, names, sums) else {
-            log::warn!(
+            // Verifying says it.
+            log::debug!(
                 "{} is damaged, or of another release: no record has a name",
                 path.join(TREE).display()
             );
