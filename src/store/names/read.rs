@@ -248,7 +248,7 @@ impl Look<'_> {
     }
 
     /// The place behind node `number`; `None` where there is none that is whole.
-    fn nodes_behind(&mut self, number: u32) -> Result<Option<u32>> {
+    fn behind(&mut self, number: u32) -> Result<Option<u32>> {
         let (store, tree) = (self.store, self.tree);
         let node = self.nodes.get_with_next(number).map_err(|e| tree.io(store, TREE, e))?;
         Ok(node.map(|(_, behind)| behind))
@@ -449,9 +449,9 @@ impl Names<'_> {
     /// The first whole node in a folder behind a place, found by looking at one node after another.
     fn next_in(&self, look: &mut Look<'_>, folder: NodeId, number: u32) -> Result<Option<u32>> {
         let mut walk = Walk::from(number);
-        walk.step(look.nodes_behind(number)?);
+        walk.step(look.behind(number)?);
         while let Some(number) = walk.at(self.tree.extent.end) {
-            let behind = look.nodes_behind(number)?;
+            let behind = look.behind(number)?;
             let is_child = behind.is_some()
                 && look
                     .node(number)?
@@ -496,7 +496,7 @@ impl Names<'_> {
         let mut found = blank();
         let mut walk = Walk::from(ROOT_NODE);
         while let Some(number) = walk.at(self.tree.extent.end) {
-            walk.step(look.nodes_behind(number)?);
+            walk.step(look.behind(number)?);
             if let Some((_, true)) = look.read(number, &mut found)?
                 && take(&found)
             {
@@ -520,7 +520,7 @@ impl Names<'_> {
         let mut grown = BTreeSet::new();
         let mut walk = Walk::from(since.max(ROOT_NODE));
         while let Some(number) = walk.at(self.tree.extent.end) {
-            walk.step(look.nodes_behind(number)?);
+            walk.step(look.behind(number)?);
             if let Some(node) = look.node(number)?.filter(|node| node.kind != TreeKind::Blank) {
                 grown.insert(NodeId(node.parent));
             }

@@ -418,6 +418,22 @@ fn hostile_extents_and_tables_end_in_names_or_in_none() {
     let store = Store::open(&path).unwrap();
     append(&store, 10..12, true).unwrap();
     check(&store, &BTreeSet::new());
+    // A root whose last child is none of its own, and whose number of folders is at its end.
+    for last in [5, 33, 0x0fff_ffff] {
+        let path = made(&format!("last-{last}.zr"));
+        let file = path.join(".zrfs/tree");
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[256 + 12..256 + 16].copy_from_slice(&u32::to_le_bytes(last));
+        bytes[256 + 16..256 + 20].fill(0xff);
+        std::fs::write(&file, bytes).unwrap();
+        let before = std::fs::read(&file).unwrap();
+        append(&Store::open(&path).unwrap(), 10..13, true).unwrap();
+        let after = std::fs::read(&file).unwrap();
+        assert!(after.len() < before.len() + 2000 && after[..64] == before[..64]);
+        tells_no_lies(&path);
+        Store::repair(&path, |_| ()).unwrap();
+        check(&Store::open_read_only(&path).unwrap(), &BTreeSet::new());
+    }
     // Counts that no tree of this size has, and ends far behind the file's.
     for (name, change) in [
         (

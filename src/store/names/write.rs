@@ -232,13 +232,14 @@ impl NameFiles {
             else {
                 continue;
             };
-            if last == 0 {
-                self.put_numbers(place.number, FIRST_AT, &[place.first])?;
-            } else {
+            // Where the last child is lost, whoever lists the folder looks for the next one behind it.
+            let is_child = nodes.get(last)?.is_some_and(|node| node.parent == place.number);
+            if is_child && last != ROOT_NODE {
                 self.put_numbers(last, NEXT_AT, &[place.first])?;
             }
-            let first = if last == 0 { place.first } else { first };
-            self.put_numbers(place.number, FIRST_AT, &[first, place.last, folders + place.folders])?;
+            let first = if first == 0 { place.first } else { first };
+            let folders = folders.saturating_add(place.folders);
+            self.put_numbers(place.number, FIRST_AT, &[first, place.last, folders])?;
         }
         Ok(())
     }
@@ -272,14 +273,11 @@ impl NameFiles {
         let failed = |e| self.io("write", &name, e);
         let old = if extent.lookup == 0 { None } else { folder.open(&name, Access::Write).ok() };
         let total = extent.entries.saturating_add(layout.count);
-        match &old {
-            Some(old) if lookup::takes(&extent, layout.count) => {
-                lookup::insert(old.as_ref(), extent.lookup_bits, &entries)
-                    .and_then(|()| old.sync())
-                    .map_err(failed)?;
-                return Ok(TreeExtent { entries: total, ..extent });
-            }
-            _ => {}
+        if let Some(old) = old.as_ref().filter(|_| lookup::takes(&extent, layout.count)) {
+            lookup::insert(old.as_ref(), extent.lookup_bits, &entries)
+                .and_then(|()| old.sync())
+                .map_err(failed)?;
+            return Ok(TreeExtent { entries: total, ..extent });
         }
         let mut table = Table::for_entries(total)?;
         if let Some(old) = &old {
