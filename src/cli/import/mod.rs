@@ -22,11 +22,10 @@ mod stack;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod told;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use indicatif::HumanBytes;
 use zrfs::dataset::Schema;
 use zrfs::{Codec, Error, ErrorKind, Result, Stats, Store, Version};
 
@@ -39,6 +38,8 @@ use folder::Only;
 use labels::{Labels, Numbered};
 use plan::{Look, Plan};
 use resume::{Append, Options, Others};
+use told::Beyond;
+pub(super) use told::Done;
 
 /// `zrfs import`
 pub(super) fn run(args: &ImportArgs) -> Outcome {
@@ -107,9 +108,6 @@ const WITHOUT_V1: &str = "without --v1 the store becomes version 2";
 const LEAVE_OUT_V1: &str = "leave out --v1";
 const LARGE: &str = "--large changes the store to version 2";
 
-/// Records whose lengths are looked at together.
-const LENGTHS: usize = 1 << 16;
-
 /// What is to be done, beside the sources.
 struct Import<'a> {
     path: &'a Path,
@@ -125,52 +123,6 @@ struct Import<'a> {
     /// The command that goes on with it; `None` where an interruption leaves nothing.
     command: Option<String>,
     stop: Stop,
-}
-
-/// What was done.
-pub(super) struct Done {
-    records: u64,
-    bytes: u64,
-    total: u64,
-    stored: u64,
-    /// Where the store became version 2, what version 1 does not hold.
-    beyond_v1: Option<Beyond>,
-    classes: Option<usize>,
-    /// What was learned while the sources were read.
-    notes: Vec<String>,
-}
-
-/// How many records version 1 does not hold.
-struct Beyond {
-    empty: u64,
-    large: u64,
-}
-
-impl Beyond {
-    /// Those in `store` from index `first` on.
-    fn among(store: &Store, first: u64) -> Result<Beyond> {
-        let (mut found, mut next) = (Beyond { empty: 0, large: 0 }, first);
-        while next < store.len() {
-            let indices: Vec<_> = (next..store.len()).take(LENGTHS).collect();
-            let mut lens = vec![0; indices.len()];
-            store.lengths(&indices, &mut lens)?;
-            found.empty += lens.iter().filter(|&&len| len == 0).count() as u64;
-            found.large += lens.iter().filter(|&len| len > Version::V1.record_bytes().end()).count() as u64;
-            next += indices.len() as u64;
-        }
-        Ok(found)
-    }
-}
-
-impl fmt::Display for Beyond {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |n: u64, what: &str| {
-            (n > 0).then(|| format!("{} {} {what}", count(n, "record"), if n == 1 { "is" } else { "are" }))
-        };
-        let both: Vec<_> =
-            [of(self.empty, "empty"), of(self.large, "over 1 MiB")].into_iter().flatten().collect();
-        f.write_str(&both.join(" and "))
-    }
 }
 
 /// Why an import was not completed, and whether a part of it stays to go on with.
@@ -559,37 +511,6 @@ fn own(path: &Path, labels: Option<&Path>) -> Vec<PathBuf> {
 
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
-}
-
-impl Done {
-    /// Says what was done, on standard output.
-    pub(super) fn tell(&self, path: &Path, labels: Option<&Path>, notes: &[String]) -> Outcome {
-        let mut out = Output::new();
-        let total =
-            if self.total == self.records { String::new() } else { format!(", {} in all", self.total) };
-        out.line(format_args!(
-            "{}: imported {}{total}; {} stored as {}",
-            path.display(),
-            count(self.records, "record"),
-            HumanBytes(self.bytes),
-            HumanBytes(self.stored),
-        ))?;
-        if let (Some(labels), Some(classes)) = (labels, self.classes) {
-            let labels = labels.display();
-            let classes = count(classes as u64, "class");
-            out.line(format_args!("{labels}: a label for each record, {classes} in classes.json"))?;
-        }
-        if let Some(beyond) = &self.beyond_v1 {
-            out.line(format_args!(
-                "The store has format version 2, since {beyond}: loaderx 0.5.0 refuses it. --v1 refuses such records and \
-                 lists them."
-            ))?;
-        }
-        for note in notes.iter().chain(&self.notes) {
-            out.line(one_line(note))?;
-        }
-        out.finish()
-    }
 }
 
 /// Records of one store are all dense and alike, or all free.
