@@ -7,6 +7,7 @@ import shlex
 import signal
 import struct
 import subprocess
+import time
 import unittest
 
 import numpy as np
@@ -15,7 +16,9 @@ from changing import Changing, remove, start, verify
 from loaderx_client import Loaderx
 from support import MIB, ZRFS, copy_store, make_tree, noise, read_header, read_meta, run, say, wait_until, zrfs
 
+# Imports that have to be killed under way, and how many are begun for that at most.
 KILLS = int(os.environ.get("ZRFS_KILLS", 20))
+TRIES = 4 * KILLS
 SLOT = struct.Struct("<4sHHQ16s16sIIII")
 LEVEL = ("--level", "7")
 
@@ -126,11 +129,15 @@ class Killed(Resume):
         rng = random.Random(seed)
         count = self.make_source()
         reference = self.dir / "reference.zr"
+        begin = time.monotonic()
         self.import_(store=reference)
+        took = time.monotonic() - begin
         size = written(reference)
         hits, resumed = 0, 0
-        for round in range(KILLS):
-            at, wait = rng.randrange(size), rng.random() * 0.4
+        for round in range(TRIES):
+            if hits >= KILLS:
+                break
+            at, wait = rng.randrange(size), rng.random() * took / 4
             # At times it is killed twice.
             for again in range(1 + (rng.random() < 0.3)):
                 with self.subTest(seed=seed, round=round, bytes=at, wait=wait, again=again):
@@ -146,8 +153,8 @@ class Killed(Resume):
                 self.assert_equal_stores(self.store, reference)
             remove(self.store)
             remove(self.partial)
-        say(f"{KILLS} imports of {count} files: {hits} kills hit, {resumed} of them behind a checkpoint")
-        self.assertGreater(hits, KILLS // 2)
+        say(f"imports of {count} files: {hits} kills, {resumed} of them behind a checkpoint")
+        self.assertGreaterEqual(hits, KILLS)
         self.assertGreater(resumed, KILLS // 4)
 
     def test_an_append_that_is_killed_goes_on(self):
@@ -159,12 +166,16 @@ class Killed(Resume):
         with Loaderx() as loaderx:
             loaderx.append(base, old)
             copy_store(base, reference)
+            begin = time.monotonic()
             self.import_("--append", store=reference)
+            took = time.monotonic() - begin
             size = written(reference) - written(base)
             hits, resumed = 0, 0
-            for round in range(KILLS):
+            for round in range(TRIES):
+                if hits >= KILLS:
+                    break
                 copy_store(base, self.store)
-                at, wait = rng.randrange(size), rng.random() * 0.4
+                at, wait = rng.randrange(size), rng.random() * took / 4
                 with self.subTest(seed=seed, round=round, bytes=at, wait=wait):
                     status, _, _ = self.killed_at(at, wait, "--append", growing=self.store)
                     hits += status == -signal.SIGKILL
@@ -180,8 +191,8 @@ class Killed(Resume):
                     if round == 0:
                         self.assertEqual(loaderx.digest(self.store), loaderx.digest(reference))
                 remove(self.store)
-        say(f"{KILLS} appends of {count} files: {hits} kills hit, {resumed} of them behind a checkpoint")
-        self.assertGreater(hits, KILLS // 2)
+        say(f"appends of {count} files: {hits} kills, {resumed} of them behind a checkpoint")
+        self.assertGreaterEqual(hits, KILLS)
         self.assertGreater(resumed, KILLS // 4)
 
     def test_arrays_and_labels_go_on(self):
