@@ -1,7 +1,7 @@
 //! The memory of batches, used again and again.
 //!
-//! Shared: the free ones, behind a mutex that is held for a push or a pop. So many are kept as the workers may have in use.
-//! They are used in turn, so that none stays large for long.
+//! Shared: the free ones, behind a mutex that is held for a push or a pop. So many are kept as may be in use while the
+//! caller has one batch at a time. They are used in turn, so that none stays large for long.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -180,7 +180,12 @@ impl<T: Send + 'static> LoaderBuilder<T> {
         let queue = Arc::new(Queue::new(sampler, prefetch));
         let work = Arc::new(Work {
             queue: Arc::clone(&queue),
-            pool: Arc::new(Pool::new(prefetch.saturating_add(workers), batch_size, streams.iter().count())),
+            // The batches ahead, one that each worker waits with, and the caller's.
+            pool: Arc::new(Pool::new(
+                prefetch.saturating_add(workers).saturating_add(1),
+                batch_size,
+                streams.iter().count(),
+            )),
             streams,
             transform: self.transform,
             max_batch_bytes: self.max_batch_bytes,
