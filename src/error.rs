@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Damaged,
     /// An index at or past the number of records.
     OutOfRange,
+    /// What a number or a list named has changed since: a record that was deleted, a list made before a delete.
+    Stale,
     /// The caller's buffer, offsets or lengths do not fit each other or the records.
     Geometry,
     /// A record larger (or, in version 1, smaller) than the store's version holds.

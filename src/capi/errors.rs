@@ -41,6 +41,7 @@ impl Code {
             | ErrorKind::ReadOnly
             | ErrorKind::Unsupported
             | ErrorKind::Interrupted
+            | ErrorKind::Stale
             | ErrorKind::Worker => Code::Io,
             ErrorKind::OutOfRange => Code::Index,
             ErrorKind::RecordSize => Code::RecordSize,

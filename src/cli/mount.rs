@@ -57,7 +57,7 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
         Store::open_read_only(store)?;
         Err(Error::io(format!("can't look at {}", store.display()), e))
     })?;
-    let store = Store::open_read_only(&path)?;
+    let store = open(&path, options)?;
     if let Err(e) = store.check_header() {
         log::warn!("{e}");
     }
@@ -67,8 +67,21 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
         return Err(Error::new(ErrorKind::Unsupported, text).with_help("mount it elsewhere"));
     }
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let view = View::new(store, options.view(uid, gid))?;
+    let labels = options.labels.as_deref().map(|labels| open(labels, options)).transpose()?;
+    let view = View::new(store, labels, options.view(uid, gid))?;
     Session::mount(view, &target, options)
+}
+
+/// Opens a store that is to be mounted: for writing, too, unless that is not wanted or can't be.
+fn open(path: &Path, options: &MountOptions) -> Result<Store, Error> {
+    if options.is_read_only() {
+        return Store::open_read_only(path);
+    }
+    Store::open(path).or_else(|e| {
+        let store = Store::open_read_only(path)?;
+        log::warn!("{e}; it is mounted read-only");
+        Ok(store)
+    })
 }
 
 /// Unmounts on SIGTERM, SIGINT and SIGHUP. Where files are open, or another mount covers this one, the process ends at

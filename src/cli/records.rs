@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::Args;
+use zrfs::store::parse_records;
 use zrfs::{Error, ErrorKind, Store};
 
 use super::{Failure, by_name};
@@ -48,66 +49,17 @@ fn parse(args: &[String], len: u64) -> Result<Vec<Range<u64>>, Failure> {
                 let text = format!("standard input holds more than {MAX_LIST} bytes of records");
                 return Err(Failure::Failed(Error::new(ErrorKind::Unsupported, text)));
             }
-            parse_list(&text, len, &mut ranges)?;
+            ranges.extend(parse_list(&text, len)?);
         } else {
-            parse_list(arg, len, &mut ranges)?;
+            ranges.extend(parse_list(arg, len)?);
         }
     }
     Ok(ranges)
 }
 
-fn parse_list(text: &str, len: u64, ranges: &mut Vec<Range<u64>>) -> Result<(), Failure> {
-    for word in text.split(|c: char| c == ',' || c.is_ascii_whitespace()).filter(|word| !word.is_empty()) {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        let (Some(first), Some(last)) = (number(first), number(last)) else {
-            let text =
-                format!("{word:?} is no record; records look like 7 or 100-199, paths go with --names");
-            return Err(Failure::Usage(text));
-        };
-        if first > last {
-            return Err(Failure::Usage(format!("{word} runs backwards")));
-        }
-        if last >= len {
-            let text = format!("no record {last}: the store holds {len}");
-            return Err(Failure::Failed(Error::new(ErrorKind::OutOfRange, text)));
-        }
-        ranges.push(first..last + 1);
-    }
-    Ok(())
-}
-
-/// A number of digits only; one that is too large for u64 is larger than any index.
-fn number(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().unwrap_or(u64::MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ranges(text: &str) -> Vec<Range<u64>> {
-        match parse(&[text.to_owned()], 1000) {
-            Ok(ranges) => ranges,
-            Err(Failure::Usage(text)) => panic!("usage: {text}"),
-            Err(_) => panic!("failed"),
-        }
-    }
-
-    #[test]
-    fn separators_mix_and_order_stays() {
-        assert_eq!(ranges("7 12,100-199\n\n3,,\t7"), [7..8, 12..13, 100..200, 3..4, 7..8]);
-        assert_eq!(ranges(""), Vec::<Range<u64>>::new());
-        assert_eq!(ranges("0999"), std::slice::from_ref(&(999..1000)));
-    }
-
-    #[test]
-    fn bad_words_are_usage_and_bad_indices_failures() {
-        for text in ["x", "1-", "-1", "1-2-3", "+1", "1.9", "5-3", "0x1", "１"] {
-            assert!(matches!(parse(&[text.to_owned()], 1000), Err(Failure::Usage(_))), "{text}");
-        }
-        for text in ["1000", "0-1000", "99999999999999999999999", "0-18446744073709551615"] {
-            assert!(matches!(parse(&[text.to_owned()], 1000), Err(Failure::Failed(_))), "{text}");
-        }
-    }
+fn parse_list(text: &str, len: u64) -> Result<Vec<Range<u64>>, Failure> {
+    parse_records(text, len).map_err(|e| match e.kind() {
+        ErrorKind::Unsupported => Failure::Usage(format!("{e} (paths go with --names)")),
+        _ => Failure::Failed(e),
+    })
 }

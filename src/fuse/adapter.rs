@@ -7,19 +7,22 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr,
-    Request,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags,
+    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::affinity;
+use super::control::{Job, Jobs};
 use super::errno::errno;
-use crate::view::{Attributes, Kind, Listing, Node, View};
+use crate::view::{Access, Attributes, Keep, Kind, Listing, Node, Opened, Opening, Paging, View, Written};
 
 /// How long the kernel keeps names and attributes that change only when we say so.
 const STABLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,13 +35,15 @@ const BLOCK: u32 = 4096;
 
 pub(super) struct Adapter {
     view: Arc<View>,
+    /// What a handler must not do itself.
+    jobs: Jobs,
     /// The kernel opens directories by itself once we say that we need no word of it: two requests less for each folder.
     opens_directories: bool,
 }
 
 impl Adapter {
-    pub(super) fn new(view: Arc<View>) -> Adapter {
-        Adapter { view, opens_directories: false }
+    pub(super) fn new(view: Arc<View>, jobs: Jobs) -> Adapter {
+        Adapter { view, jobs, opens_directories: false }
     }
 
     fn listing(&self, ino: INodeNo) -> Result<Listing<'_>, Errno> {
@@ -50,7 +55,7 @@ impl Adapter {
         FileAttr {
             ino: INodeNo(attributes.node.number()),
             size: attributes.size,
-            blocks: attributes.size.div_ceil(512),
+            blocks: attributes.stored.div_ceil(512),
             atime: attributes.modified,
             mtime: attributes.modified,
             ctime: attributes.changed,
@@ -75,12 +80,27 @@ fn file_type(kind: Kind) -> FileType {
     }
 }
 
-fn ttl(attributes: &Attributes) -> Duration {
-    if attributes.stable { STABLE } else { Duration::ZERO }
+/// How long the kernel may keep a name, and the attributes behind it.
+fn ttls(attributes: &Attributes) -> (Duration, Duration) {
+    match attributes.keep {
+        Keep::All => (STABLE, STABLE),
+        Keep::Name => (STABLE, Duration::ZERO),
+        Keep::Nothing => (Duration::ZERO, Duration::ZERO),
+    }
+}
+
+/// Answers an opening. The pages of a cached file outlive it, and a close has nothing to tell us.
+pub(super) fn opened(reply: ReplyOpen, opened: Opened) {
+    let how = match opened.paging {
+        Paging::Cached => FopenFlags::FOPEN_KEEP_CACHE,
+        Paging::Direct => FopenFlags::FOPEN_DIRECT_IO,
+        Paging::Stream => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE,
+    };
+    reply.opened(FileHandle(opened.handle), how | FopenFlags::FOPEN_NOFLUSH);
 }
 
 /// Runs a handler; what it panics with is logged, and the reply that it drops answers EIO.
-fn guarded(request: &str, handler: impl FnOnce()) {
+pub(super) fn guarded(request: &str, handler: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(handler)).is_err() {
         log::error!("a bug in zrfs: {request} panicked; the request was answered with EIO");
     }
@@ -111,13 +131,19 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         affinity::looked_up(req.pid());
+        let _passage = self.view.passage();
         guarded("lookup", || {
             let found = node(parent)
                 .and_then(|parent| self.view.lookup(parent, name.as_bytes()).map_err(|e| errno(&e)));
             match found {
-                // The name of a control file stays; only its attributes don't.
                 Ok(found) => {
-                    reply.entry_with_ttls(&ttl(&found), &STABLE, &self.attr(&found), Generation(0));
+                    let (name, attributes) = ttls(&found);
+                    reply.entry_with_ttls(
+                        &attributes,
+                        &name,
+                        &self.attr(&found),
+                        Generation(found.generation),
+                    );
                 }
                 Err(e) => reply.error(e),
             }
@@ -125,9 +151,10 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _passage = self.view.passage();
         guarded("getattr", || {
             match node(ino).and_then(|node| self.view.attributes(node).map_err(|e| errno(&e))) {
-                Ok(found) => reply.attr(&ttl(&found), &self.attr(&found)),
+                Ok(found) => reply.attr(&ttls(&found).1, &self.attr(&found)),
                 Err(e) => reply.error(e),
             }
         });
@@ -145,21 +172,15 @@ impl Filesystem for Adapter {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         affinity::opened(req.pid());
         guarded("open", || {
-            if flags.acc_mode() != OpenAccMode::O_RDONLY {
-                return reply.error(Errno::EROFS);
-            }
-            let opened =
-                node(ino).and_then(|node| self.view.open(node).map(|fh| (node, fh)).map_err(|e| errno(&e)));
-            match opened {
-                // The pages of a record outlive its openings, and a close has nothing to tell us.
-                Ok((Node::Record(_), handle)) => {
-                    let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-                    reply.opened(FileHandle(handle), flags);
-                }
-                Ok((_, handle)) => {
-                    let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
-                    reply.opened(FileHandle(handle), flags);
-                }
+            let access = match flags.acc_mode() {
+                OpenAccMode::O_RDONLY => Access::Read,
+                _ => Access::Write,
+            };
+            let opening = node(ino)
+                .and_then(|node| self.view.open(node, access).map(|how| (node, how)).map_err(|e| errno(&e)));
+            match opening {
+                Ok((_, Opening::Done(done))) => opened(reply, done),
+                Ok((node, Opening::Later)) => self.jobs.add(Job::Open(node, reply)),
                 Err(e) => reply.error(e),
             }
         });
@@ -181,16 +202,84 @@ impl Filesystem for Adapter {
             affinity::roam();
         }
         guarded("read", || {
+            let node = match node(ino) {
+                Ok(node) => node,
+                Err(e) => return reply.error(e),
+            };
+            if node.pins() {
+                let answer = move |bytes: crate::error::Result<&[u8]>| match bytes {
+                    Ok(bytes) => reply.data(bytes),
+                    Err(e) => reply.error(errno(&e)),
+                };
+                return self.view.read_sampled(node, fh.0, offset, size, Box::new(answer));
+            }
             let mut reply = Some(reply);
             let send = |bytes: &[u8]| {
                 if let Some(reply) = reply.take() {
                     reply.data(bytes);
                 }
             };
-            let done = node(ino)
-                .and_then(|node| self.view.read(node, fh.0, offset, size, send).map_err(|e| errno(&e)));
+            let done = self.view.read(node, fh.0, offset, size, send);
             if let (Err(e), Some(reply)) = (done, reply) {
-                reply.error(e);
+                reply.error(errno(&e));
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        guarded("write", || {
+            let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+            match node(ino).and_then(|node| self.view.write(node, fh.0, data).map_err(|e| errno(&e))) {
+                Ok(Written::Taken) => reply.written(len),
+                Ok(Written::Delete(deletion)) => self.jobs.add(Job::Delete(deletion, len, reply)),
+                Ok(Written::Compact) => self.jobs.add(Job::Compact(len, reply)),
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    // A shell empties a file that it is about to write. That is all that can be set.
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        guarded("setattr", || {
+            let others = mode.is_some() || uid.is_some() || gid.is_some();
+            // The kernel sends times along with a size.
+            let empties = size == Some(0) && !others;
+            let is_refused = !empties || !matches!(node(ino), Ok(Node::Delete | Node::Compact));
+            if is_refused {
+                let sets = others || atime.is_some() || mtime.is_some();
+                return reply.error(if sets && size.is_none() { Errno::EPERM } else { Errno::EROFS });
+            }
+            match node(ino).and_then(|node| self.view.attributes(node).map_err(|e| errno(&e))) {
+                Ok(found) => reply.attr(&ttls(&found).1, &self.attr(&found)),
+                Err(e) => reply.error(e),
             }
         });
     }
@@ -226,9 +315,10 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _passage = self.view.passage();
         guarded("readdir", || {
             let told = self.listing(ino).and_then(|listing| {
-                let told = listing.each(offset, |entry| {
+                let told = listing.each(offset, false, |entry, _| {
                     let ino = INodeNo(entry.node.number());
                     reply.add(ino, entry.next, file_type(entry.kind), OsStr::from_bytes(entry.name))
                 });
@@ -249,13 +339,16 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _passage = self.view.passage();
         guarded("readdirplus", || {
             let told = self.listing(ino).and_then(|listing| {
-                let told = listing.each(offset, |entry| {
+                let told = listing.each(offset, true, |entry, found| {
+                    // A listing that is asked for attributes gives them with each entry.
+                    let Some(found) = found else { return true };
+                    // One time for both: that of the attributes, which is the shorter one.
+                    let (attr, ttl) = (self.attr(&found), ttls(&found).1);
                     let name = OsStr::from_bytes(entry.name);
-                    let found = listing.attributes(&entry);
-                    let (attr, ttl) = (self.attr(&found), ttl(&found));
-                    reply.add(attr.ino, entry.next, name, &ttl, &attr, Generation(0))
+                    reply.add(attr.ino, entry.next, name, &ttl, &attr, Generation(found.generation))
                 });
                 told.map_err(|e| errno(&e))
             });
@@ -311,5 +404,152 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         reply.error(Errno::ENOTTY);
+    }
+
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        _length: u64,
+        _mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _ph: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    // Names are those of the records: there is nothing to create, to move or to remove, for root neither.
+
+    fn create(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn mknod(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn mkdir(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn symlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, _target: &Path, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn link(&self, _req: &Request, _ino: INodeNo, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _newparent: INodeNo,
+        _newname: &OsStr,
+        _flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn unlink(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn rmdir(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EPERM);
     }
 }

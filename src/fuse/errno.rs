@@ -16,6 +16,7 @@ pub(super) fn errno(e: &Error) -> Errno {
         | ErrorKind::Geometry
         | ErrorKind::RecordSize
         | ErrorKind::Worker => Errno::EIO,
+        ErrorKind::Stale => Errno::ESTALE,
         ErrorKind::Exists => Errno::EEXIST,
         ErrorKind::Full => Errno::ENOSPC,
         ErrorKind::Busy => Errno::EBUSY,

@@ -5,7 +5,9 @@
 
 mod adapter;
 mod affinity;
+mod control;
 mod errno;
+mod kernel;
 mod mountpoint;
 mod options;
 mod session;

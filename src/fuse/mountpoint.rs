@@ -144,12 +144,20 @@ impl Mountpoint {
     }
 
     /// Mounts; returns the connection to the kernel and the device number of the mount.
-    pub(super) fn attach(&self, source: &OsStr, options: &MountOptions) -> Result<(OwnedFd, String)> {
-        let direct =
-            if rustix::process::geteuid().is_root() { self.attach_by_mount(source, options)? } else { None };
+    pub(super) fn attach(
+        &self,
+        source: &OsStr,
+        options: &MountOptions,
+        read_only: bool,
+    ) -> Result<(OwnedFd, String)> {
+        let direct = if rustix::process::geteuid().is_root() {
+            self.attach_by_mount(source, options, read_only)?
+        } else {
+            None
+        };
         let connection = match direct {
             Some(connection) => connection,
-            None => self.attach_by_fusermount(source, options)?,
+            None => self.attach_by_fusermount(source, options, read_only)?,
         };
         let device = topmost(&self.path)?.map(|top| top.device).ok_or_else(|| {
             Error::new(ErrorKind::Io, format!("the mount at {} is gone already", self.path.display()))
@@ -158,7 +166,12 @@ impl Mountpoint {
     }
 
     /// mount(2); `None` where this process may not (in a container, say).
-    fn attach_by_mount(&self, source: &OsStr, options: &MountOptions) -> Result<Option<OwnedFd>> {
+    fn attach_by_mount(
+        &self,
+        source: &OsStr,
+        options: &MountOptions,
+        read_only: bool,
+    ) -> Result<Option<OwnedFd>> {
         let connection = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| {
                 Error::io("can't open /dev/fuse", e.into())
@@ -170,7 +183,8 @@ impl Mountpoint {
         if options.allow_other || options.allow_root {
             data.push_str(",allow_other");
         }
-        let mut flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
+        let mut flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
+        flags.set(MountFlags::RDONLY, read_only);
         flags.set(MountFlags::NOEXEC, options.noexec);
         let data = CString::new(data).map_err(|e| Error::io("mount options", e.into()))?;
         match rustix::mount::mount(source, &self.path, FSTYPE, flags, data.as_c_str()) {
@@ -181,8 +195,14 @@ impl Mountpoint {
     }
 
     /// fusermount3, which is installed to mount for users: it sends the connection over a socket.
-    fn attach_by_fusermount(&self, source: &OsStr, options: &MountOptions) -> Result<OwnedFd> {
-        let mut list = OsString::from("ro,nodev,nosuid,default_permissions,subtype=zrfs,fsname=");
+    fn attach_by_fusermount(
+        &self,
+        source: &OsStr,
+        options: &MountOptions,
+        read_only: bool,
+    ) -> Result<OwnedFd> {
+        let mut list = OsString::from(if read_only { "ro" } else { "rw" });
+        list.push(",nodev,nosuid,noatime,default_permissions,subtype=zrfs,fsname=");
         list.push(escape_commas(source));
         for (on, name) in
             [(options.allow_other || options.allow_root, ",allow_other"), (options.noexec, ",noexec")]

@@ -3,7 +3,14 @@
 use std::path::PathBuf;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::MAX_RECORDS;
+use crate::sampler::SamplerOptions;
 use crate::view::ViewOptions;
+
+/// Largest batch.
+const MAX_BATCH: u64 = 1 << 24;
+/// Most steps that `batches/` lists: a directory of so many names can still be listed.
+const MAX_LISTED: u64 = 1 << 24;
 
 /// What `-o` can say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,13 +35,27 @@ pub struct MountOptions {
     pub cache: Option<usize>,
     /// File that the daemon's log lines go to.
     pub log: Option<PathBuf>,
+    /// Nothing can be deleted or compacted.
+    pub read_only: bool,
+    /// Files are data alone, and need no word of ours to be opened.
+    pub data_only: bool,
+    /// Files have extended attributes that tell of their records.
+    pub xattr: bool,
+    /// Mode, seed and batch size of the endless files and of `batches/`.
+    pub sampler: SamplerOptions,
+    /// The step that endless files begin with.
+    pub start: u64,
+    /// How many records batches are drawn from; `None`: all that are there.
+    pub length: Option<u64>,
+    /// How many steps `batches/` lists.
+    pub steps: u64,
+    /// The store of the labels.
+    pub labels: Option<PathBuf>,
 }
 
-/// Accepted because mount(8), fstab and systemd pass them on; a read-only mount of plain files has no use for them.
-const IGNORED: [&str; 34] = [
+/// Accepted because mount(8), fstab and systemd pass them on; a mount of records has no use for them.
+const IGNORED: [&str; 32] = [
     "defaults",
-    "ro",
-    "rw",
     "nofail",
     "_netdev",
     "auto",
@@ -88,6 +109,24 @@ impl MountOptions {
             // Always on: a mode that nobody enforces would be a lie.
             ("default_permissions", None) => {}
             ("noexec", None) => self.noexec = true,
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("dataonly", None) => self.data_only = true,
+            ("xattr", None) => self.xattr = true,
+            ("mode", Some(value)) => {
+                self.sampler.mode =
+                    value.parse().map_err(|_| bad(option, "is none of sequential, iid and shuffle"))?;
+            }
+            ("seed", Some(value)) => self.sampler.seed = number(option, value, 10, 0, u64::MAX)?,
+            ("batch_size", Some(value)) => {
+                self.sampler.batch_size = number(option, value, 10, 1, MAX_BATCH)?;
+            }
+            ("start", Some(value)) => self.start = number(option, value, 10, 0, u64::MAX)?,
+            ("length", Some(value)) => {
+                self.length = Some(number(option, value, 10, 1, u64::from(MAX_RECORDS))?);
+            }
+            ("steps", Some(value)) => self.steps = number(option, value, 10, 0, MAX_LISTED)?,
+            ("labels", Some(value)) if !value.is_empty() => self.labels = Some(PathBuf::from(value)),
             ("uid", Some(value)) => self.uid = Some(number(option, value, 10, 0, u64::from(u32::MAX) - 1)?),
             ("gid", Some(value)) => self.gid = Some(number(option, value, 10, 0, u64::from(u32::MAX) - 1)?),
             ("umask", Some(value)) => self.umask = number(option, value, 8, 0, 0o777)?,
@@ -110,7 +149,11 @@ impl MountOptions {
             ("comment", Some(_)) => {}
             (_, None) if IGNORED.contains(&name) => {}
             _ if name.starts_with("x-") || name.starts_with("X-") => {}
-            ("uid" | "gid" | "umask" | "threads" | "cache" | "log" | "ext", None | Some(_)) => {
+            (
+                "uid" | "gid" | "umask" | "threads" | "cache" | "log" | "ext" | "mode" | "seed"
+                | "batch_size" | "start" | "length" | "steps" | "labels",
+                None | Some(_),
+            ) => {
                 return Err(bad(option, "needs a value"));
             }
             _ => return Err(bad(option, "is not known; see zrfs mount --help")),
@@ -119,6 +162,11 @@ impl MountOptions {
             return Err(bad(option, "excludes the other of allow_other and allow_root"));
         }
         Ok(())
+    }
+
+    /// Whether nothing can be deleted or compacted.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only || self.data_only
     }
 
     /// How the view is to be shown, for a mount by user `uid` of group `gid`.
@@ -130,6 +178,11 @@ impl MountOptions {
             // The kernel knows no allow_root, and answers others from memory what root has asked: modes keep them out.
             umask: if self.allow_root { self.umask | 0o077 } else { self.umask },
             cache: self.cache.unwrap_or(ViewOptions::DEFAULT_CACHE),
+            read_only: self.is_read_only(),
+            sampler: self.sampler.clone(),
+            start: self.start,
+            length: self.length,
+            steps: self.steps,
         }
     }
 

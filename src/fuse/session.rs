@@ -5,9 +5,9 @@
 //! would also hand commas in the source's name to fusermount3 as options. So: we mount, fuser only reads and
 //! answers, and at the end /proc/self/mountinfo says whether our mount, known by its device number, is still there.
 //!
-//! Threads: the loops, which share nothing but the view; the watcher, which looks for growth and tells the kernel
-//! what to forget. Notifications wait for the kernel, and the kernel may wait for a loop: so the watcher sends them
-//! and no loop waits for the watcher.
+//! Threads: the loops, which share nothing but the view; the watcher, which looks for growth and tells the kernel what
+//! to forget; those that delete and compact (see `control`). Notifications wait for the kernel, and the kernel may wait for
+//! a loop: so no loop sends one, nor waits for a thread that does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ use fuser::{Config, INodeNo, Notifier, SessionACL};
 use rustix::mount::UnmountFlags;
 
 use super::adapter::Adapter;
+use super::control::{self, Jobs};
+use super::kernel::Kernel;
 use super::mountpoint::{self, Mountpoint, detach};
 use super::{FSTYPE, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
@@ -33,6 +35,7 @@ const READ_AHEAD_KIB: &str = "1024";
 pub struct Session {
     loops: Option<JoinHandle<io::Result<()>>>,
     watcher: Option<JoinHandle<()>>,
+    control: Option<JoinHandle<()>>,
     stop: Arc<Stop>,
     unmounter: Unmounter,
     view: Arc<View>,
@@ -68,7 +71,7 @@ impl Session {
     pub fn mount(view: View, target: &Mountpoint, options: &MountOptions) -> Result<Session> {
         let view = Arc::new(view);
         let source = view.store().path().as_os_str().to_owned();
-        let (connection, device) = target.attach(&source, options)?;
+        let (connection, device) = target.attach(&source, options, !view.can_change())?;
         let unmounter = Unmounter { device };
         let target = target.path().to_path_buf();
         Session::serve(view, connection, options, unmounter.clone(), target).inspect_err(|_| {
@@ -91,7 +94,9 @@ impl Session {
         // Who may ask is the kernel's check, by allow_other; fuser's own would refuse requests after a setuid. Only
         // allow_root is unknown to the kernel.
         let acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::All };
-        let adapter = Adapter::new(Arc::clone(&view));
+        let (jobs, receiver) = Jobs::new();
+        let adapter = Adapter::new(Arc::clone(&view), jobs);
+        let device = connection.try_clone().map_err(failed)?;
         let session = fuser::Session::from_fd(adapter, connection, acl, config).map_err(failed)?;
         // Root may; for others requests stay at the kernel's 128 KiB.
         let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", unmounter.device), READ_AHEAD_KIB);
@@ -99,11 +104,16 @@ impl Session {
         let stop = Arc::new(Stop::default());
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let loops = spawn("zrfs-session").spawn(move || session.run()).map_err(failed)?;
+        let control = {
+            let (view, kernel) = (Arc::clone(&view), Kernel::new(notifier.clone(), device));
+            spawn("zrfs-control").spawn(move || control::work(&view, &kernel, &receiver)).map_err(failed)?
+        };
         let watcher = {
             let (view, stop) = (Arc::clone(&view), Arc::clone(&stop));
             spawn("zrfs-watcher").spawn(move || watch(&view, &notifier, &stop)).map_err(failed)?
         };
-        Ok(Session { loops: Some(loops), watcher: Some(watcher), stop, unmounter, view, target })
+        let (loops, watcher, control) = (Some(loops), Some(watcher), Some(control));
+        Ok(Session { loops, watcher, control, stop, unmounter, view, target })
     }
 
     /// Records that the mount shows now.
@@ -142,9 +152,9 @@ impl Session {
         };
         *self.stop.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_all();
-        if let Some(watcher) = self.watcher.take() {
-            // It only fails by a panic, which has been printed.
-            let _ = watcher.join();
+        for thread in [self.watcher.take(), self.control.take()].into_iter().flatten() {
+            // It only fails by a panic, which has been printed. A compaction that was begun is finished.
+            let _ = thread.join();
         }
         ended
     }

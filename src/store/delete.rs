@@ -115,6 +115,20 @@ impl Store {
     /// # Errors
     /// As for [`Store::delete`]; [`ErrorKind::Geometry`] where the lengths differ.
     pub fn delete_aligned(stores: &[&Store], indices: &[u64]) -> Result<Vec<Move>> {
+        Store::delete_announced(stores, indices, |_, _| ())
+    }
+
+    /// As [`Store::delete_aligned`]. `announce` is called with the moves and the new length once nothing is left that would
+    /// refuse the delete, and before any reader sees it; [`Store::epoch`] of the first store grows by one then, and by another
+    /// one where the delete fails after all and is taken back.
+    ///
+    /// # Errors
+    /// As for [`Store::delete_aligned`].
+    pub fn delete_announced(
+        stores: &[&Store],
+        indices: &[u64],
+        announce: impl FnOnce(&[Move], u64),
+    ) -> Result<Vec<Move>> {
         // Refused before anything is touched, such as what an interrupted append has left.
         if let Some((leader, others)) = stores.split_first() {
             let length = leader.len();
@@ -124,12 +138,16 @@ impl Store {
                 return Err(out_of_range(&leader.path, index, u32::try_from(length).unwrap_or(u32::MAX)));
             }
         }
-        delete_held(take_alone(stores)?, indices)
+        delete_held(take_alone(stores)?, indices, announce)
     }
 }
 
-/// Deletes from stores that are held alone; see [`Store::delete_aligned`].
-pub(super) fn delete_held(held: Vec<Alone<'_>>, indices: &[u64]) -> Result<Vec<Move>> {
+/// Deletes from stores that are held alone; see [`Store::delete_announced`].
+pub(super) fn delete_held(
+    held: Vec<Alone<'_>>,
+    indices: &[u64],
+    announce: impl FnOnce(&[Move], u64),
+) -> Result<Vec<Move>> {
     let first = held.first().map(|alone| alone.store.path.clone()).unwrap_or_default();
     let Some(leader) = held.first().map(|alone| alone.store) else { return Ok(Vec::new()) };
     let length = leader.meta.whole_header()?.length;
@@ -147,14 +165,21 @@ pub(super) fn delete_held(held: Vec<Alone<'_>>, indices: &[u64]) -> Result<Vec<M
         check_same_length(leader, length.into(), alone.store, old.length.into())?;
         steps.push(Step::new(alone, Plan::new(old, &doomed)));
     }
-    let moves = steps.first().map(|step| step.plan.moves.clone()).unwrap_or_default();
+    let (moves, left) = match steps.first() {
+        Some(step) => (told(&step.plan.moves), u64::from(step.plan.new.length)),
+        None => Default::default(),
+    };
     if !indices.is_empty()
-        && let Err(e) = run(&mut steps, &doomed)
+        && let Err(e) = run(&mut steps, &doomed, || announce(&moves, left))
     {
         steps.iter_mut().for_each(|step| step.alone.writer.failed |= e.is_of_sync());
         return Err(e);
     }
-    Ok(moves.into_iter().map(|(to, from)| Move { from: from.into(), to: to.into() }).collect())
+    Ok(moves)
+}
+
+fn told(moves: &[(u32, u32)]) -> Vec<Move> {
+    moves.iter().map(|&(to, from)| Move { from: from.into(), to: to.into() }).collect()
 }
 
 /// Refuses stores that are not aligned.
@@ -192,11 +217,12 @@ struct Step<'a> {
 }
 
 /// Does the step in all stores, or in none.
-fn run(steps: &mut [Step<'_>], doomed: &[u8]) -> Result<()> {
+fn run(steps: &mut [Step<'_>], doomed: &[u8], announce: impl FnOnce()) -> Result<()> {
     let decided = prepare(steps, doomed);
     if let Err(e) = decided {
         return Err(go_back(steps, e));
     }
+    announce();
     // The leader is the last: while its header is marked the others know that the step is to be finished.
     for step in steps.iter_mut().rev() {
         if let Err(e) = step.apply() {
@@ -327,7 +353,7 @@ impl<'a> Step<'a> {
         if let (Some(names), false) = (self.names(), self.names_before.is_empty()) {
             names.move_back(&self.plan, &self.names_before)?;
         }
-        store.show(Overlay::new(), &self.plan.old);
+        store.show_restored(&self.plan.old);
         Ok(())
     }
 

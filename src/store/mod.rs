@@ -19,6 +19,7 @@ mod meta;
 mod names;
 mod pack;
 mod place;
+mod ranges;
 mod read;
 mod recover;
 mod repair;
@@ -40,6 +41,7 @@ pub use compact::Compaction;
 pub use confirm::Checksums;
 pub use delete::Move;
 pub use names::{FolderId, NamedNode, Names, NewNames, NodeId, NodeKind};
+pub use ranges::parse_records;
 pub use read::resize;
 pub use repair::Repair;
 pub use seal::Sealing;
@@ -351,6 +353,11 @@ impl Store {
             return Ok(self.state().header());
         }
         Ok(header)
+    }
+
+    /// Whether it was opened for writing, too.
+    pub fn is_writable(&self) -> bool {
+        self.access == Access::Write
     }
 
     fn require_write(&self) -> Result<()> {

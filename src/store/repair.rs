@@ -105,7 +105,7 @@ impl Store {
         }
         done.set_aside = aside.folder.map(|(_, path)| path);
         store.refuse_changed(mended)?;
-        done.moves = delete_held(vec![alone], &doomed)?;
+        done.moves = delete_held(vec![alone], &doomed, |_, _| ())?;
         done.records = store.len();
         Ok(done)
     }

@@ -45,6 +45,8 @@ pub(super) struct State {
     header: ArcSwap<Header>,
     /// Version number in the high half, live records in the low one, of that header.
     published: AtomicU64,
+    /// Grows with each state in which indices name other records than in the one before.
+    epoch: u64,
 }
 
 /// A version and a length, read at one moment.
@@ -76,7 +78,14 @@ impl State {
     /// `overlay` is sorted by index.
     pub(super) fn new(chunks: Arc<Chunks>, overlay: Overlay, header: &Header) -> State {
         let published = AtomicU64::new(Published::new(header).0);
-        State { chunks, overlay, moves: Moves::default(), header: ArcSwap::from_pointee(*header), published }
+        State {
+            chunks,
+            overlay,
+            moves: Moves::default(),
+            header: ArcSwap::from_pointee(*header),
+            published,
+            epoch: 0,
+        }
     }
 
     #[inline]
@@ -135,24 +144,40 @@ impl Store {
         self.state.load()
     }
 
+    /// A number that grows whenever indices come to name other records, for this handle: a delete, or one that is taken
+    /// back. Whoever reads it before and after some calls, and finds it the same, has had one index space in all of them.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.state().epoch
+    }
+
     /// Shows readers these entries in the place of the table's, sorted by index, and waits until the last reader of what was
     /// shown before is done. The caller must not be one: it holds no state.
     pub(super) fn show(&self, overlay: Overlay, header: &Header) {
-        let chunks = Arc::clone(&self.state().chunks);
-        self.replace(State::new(chunks, overlay, header));
+        let (chunks, epoch) = self.with_state(|state| (Arc::clone(&state.chunks), state.epoch));
+        self.replace(State { epoch, ..State::new(chunks, overlay, header) });
     }
 
     /// As [`Store::show`], for a delete that moves records.
     pub(super) fn show_moves(&self, overlay: Overlay, moves: Moves, header: &Header) {
-        let chunks = Arc::clone(&self.state().chunks);
-        let state = State::new(chunks, overlay, header);
-        self.replace(State { moves, ..state });
+        let (chunks, epoch) = self.with_state(|state| (Arc::clone(&state.chunks), state.epoch + 1));
+        self.replace(State { moves, epoch, ..State::new(chunks, overlay, header) });
+    }
+
+    /// As [`Store::show`], for a delete that is taken back.
+    pub(super) fn show_restored(&self, header: &Header) {
+        let (chunks, epoch) = self.with_state(|state| (Arc::clone(&state.chunks), state.epoch + 1));
+        self.replace(State { epoch, ..State::new(chunks, Overlay::new(), header) });
     }
 
     /// As [`Store::show`], with no chunk open: files that went are not found open later.
     pub(super) fn show_anew(&self, header: &Header) {
-        let chunks = Arc::new(self.state().chunks.anew());
-        self.replace(State::new(chunks, Overlay::new(), header));
+        let (chunks, epoch) = self.with_state(|state| (Arc::new(state.chunks.anew()), state.epoch));
+        self.replace(State { epoch, ..State::new(chunks, Overlay::new(), header) });
+    }
+
+    fn with_state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state())
     }
 
     fn replace(&self, state: State) {

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::RecordId;
 use crate::format::RecordLoc;
 
 /// Records that are kept whatever their size: two files can be compared.
@@ -18,8 +19,8 @@ const IDLE: Duration = Duration::from_secs(1);
 const FORGOTTEN: Duration = Duration::from_secs(10);
 
 struct Entry {
-    index: u32,
-    /// With the index the record's identity: after a change of the store another location is another record.
+    id: RecordId,
+    /// A compaction gives a record another place, and the place may come to another one.
     loc: RecordLoc,
     bytes: Arc<Vec<u8>>,
     used: Instant,
@@ -39,9 +40,9 @@ impl Decoded {
         Decoded { budget, entries: Mutex::default() }
     }
 
-    pub(super) fn get(&self, index: u32, loc: &RecordLoc) -> Option<Arc<Vec<u8>>> {
+    pub(super) fn get(&self, id: RecordId, loc: &RecordLoc) -> Option<Arc<Vec<u8>>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = entries.iter().rposition(|entry| entry.index == index && entry.loc == *loc)?;
+        let at = entries.iter().rposition(|entry| entry.id == id && entry.loc == *loc)?;
         if let Some(from_here) = entries.get_mut(at..) {
             from_here.rotate_left(1);
         }
@@ -50,13 +51,13 @@ impl Decoded {
         Some(Arc::clone(&entry.bytes))
     }
 
-    pub(super) fn keep(&self, index: u32, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
-        self.keep_at(Instant::now(), index, loc, bytes);
+    pub(super) fn keep(&self, id: RecordId, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
+        self.keep_at(Instant::now(), id, loc, bytes);
     }
 
-    fn keep_at(&self, used: Instant, index: u32, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
+    fn keep_at(&self, used: Instant, id: RecordId, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|entry| entry.index != index);
+        entries.retain(|entry| entry.id != id);
         let mut total = entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() + bytes.len();
         entries.retain(|entry| {
             let gives_way = entry.is_done || used.duration_since(entry.used) > IDLE;
@@ -65,14 +66,14 @@ impl Decoded {
             stays
         });
         if total <= self.budget || entries.len() < LEAST {
-            entries.push(Entry { index, loc, bytes, used, is_done: false });
+            entries.push(Entry { id, loc, bytes, used, is_done: false });
         }
     }
 
     /// Notes that the last piece of a record was asked for: the kernel will have its pages.
-    pub(super) fn done(&self, index: u32) {
+    pub(super) fn done(&self, id: RecordId) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.iter_mut().filter(|entry| entry.index == index).for_each(|entry| entry.is_done = true);
+        entries.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.is_done = true);
     }
 
     /// Gives back the memory of records that nobody reads any more. To be called now and then.
@@ -103,14 +104,19 @@ mod tests {
         let cache = Decoded::new(350);
         let begin = Instant::now();
         let keep = |later: u64, i: u8, len: usize| {
-            cache.keep_at(begin + Duration::from_secs(later), i.into(), loc(0), Arc::new(vec![i; len]));
+            cache.keep_at(
+                begin + Duration::from_secs(later),
+                RecordId::new(i.into(), 0),
+                loc(0),
+                Arc::new(vec![i; len]),
+            );
         };
-        let has = |i: u32| cache.get(i, &loc(0)).is_some();
+        let has = |i: u32| cache.get(RecordId::new(i, 0), &loc(0)).is_some();
         (0..4).for_each(|i| keep(0, i, 100));
         assert!(has(0) && has(1) && has(2), "there is room for three");
         assert!(!has(3), "a fourth takes nobody's place");
-        assert!(cache.get(2, &loc(9)).is_none(), "another location is another record");
-        cache.done(1);
+        assert!(cache.get(RecordId::new(2, 0), &loc(9)).is_none(), "another location is another record");
+        cache.done(RecordId::new(1, 0));
         keep(0, 3, 100);
         assert!(has(3) && !has(1), "one that was read to its end gives way");
         cache.forget_idle_at(begin + Duration::from_secs(5));

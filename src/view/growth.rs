@@ -7,6 +7,7 @@ use crate::store::Names;
 #[derive(Debug)]
 pub struct Seen {
     records: u64,
+    epoch: u64,
     /// The end of the names; `None` where there were none.
     names: Option<u32>,
 }
@@ -15,7 +16,7 @@ impl View {
     /// How much of the store there is now.
     pub fn seen(&self) -> Seen {
         let names = self.names_or_none().map(|names| names.end());
-        Seen { records: self.store.len(), names }
+        Seen { records: self.store.len(), epoch: self.store.epoch(), names }
     }
 
     /// Looks whether other processes have appended; gives the directories whose entries or attributes have changed since
@@ -26,8 +27,9 @@ impl View {
         let names = self.names_or_none();
         // Before the records: what comes in between is seen the next time, and not missed.
         let end = names.as_ref().map(Names::end);
-        let records = self.store.len();
-        if records == seen.records && end == seen.names {
+        // As many may have come as a delete has taken away.
+        let (epoch, records) = (self.store.epoch(), self.store.len());
+        if records == seen.records && epoch == seen.epoch && end == seen.names {
             return Vec::new();
         }
         if let Err(e) = self.refresh_modified() {
@@ -42,7 +44,7 @@ impl View {
                 Err(e) => log::warn!("{e}"),
             }
         }
-        *seen = Seen { records, names: end };
+        *seen = Seen { records, epoch, names: end };
         grown
     }
 }

@@ -1,7 +1,12 @@
 //! Listings, resumable at any entry, without a table of names: what comes next is computed from the offset.
 
+use super::identity::{Ids, Lineage};
 use super::names::{self, RecordName};
 use super::{Attributes, Kind, Node, View, tree};
+use std::sync::Arc;
+
+use arc_swap::Guard;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{NamedNode, NodeId, NodeKind};
 
@@ -21,12 +26,17 @@ pub struct ListEntry<'a> {
     pub next: u64,
     /// What the names say of it.
     named: Option<&'a NamedNode>,
+    /// Of a record in `records/`.
+    index: Option<u32>,
 }
 
 /// The entries of one directory.
 pub struct Listing<'a> {
     view: &'a View,
     directory: Node,
+    /// The epoch that it goes by, and what indices stand for in it.
+    epoch: u64,
+    lineage: Guard<Arc<Lineage>>,
 }
 
 impl View {
@@ -36,31 +46,53 @@ impl View {
     /// [`ErrorKind::Unsupported`] where it is no directory.
     pub fn list(&self, directory: Node) -> Result<Listing<'_>> {
         match directory {
-            Node::Root | Node::Records | Node::Tree | Node::Folder(_) => {
-                Ok(Listing { view: self, directory })
+            Node::Root | Node::Records | Node::Batches | Node::Tree | Node::Folder(_) => {
+                let epoch = self.store.epoch();
+                Ok(Listing { view: self, directory, epoch, lineage: self.lineage.load() })
             }
-            Node::Stats | Node::Readme | Node::Record(_) | Node::Link(_) => {
-                Err(Error::new(ErrorKind::Unsupported, "a file has no entries"))
-            }
+            _ => Err(Error::new(ErrorKind::Unsupported, "a file has no entries")),
         }
     }
 }
 
 impl Listing<'_> {
-    /// Calls `emit` for each entry from `offset` (0 at first) on, until it returns `true`, which means that it has not
-    /// taken that one, or all are told.
+    /// Calls `emit` for each entry from `offset` (0 at first) on, with its attributes where `with_attributes` asks for them,
+    /// until it returns `true`, which means that it has not taken that one, or all are told.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] where the directory is gone; what the system refuses, where no entry was taken. Else the entries stand, and whoever comes back for the rest
-    /// gets the error.
-    pub fn each(&self, offset: u64, mut emit: impl FnMut(ListEntry<'_>) -> bool) -> Result<()> {
-        let mut told = false;
-        let told_all = self.entries(offset, &mut |entry| {
-            let full = emit(entry);
-            told |= !full;
-            full
-        });
-        if told { Ok(()) } else { told_all }
+    /// [`ErrorKind::NotFound`] where the directory is gone; what the system refuses, where no entry was taken. Else the
+    /// entries stand, and whoever comes back for the rest gets the error.
+    pub fn each(
+        mut self,
+        offset: u64,
+        with_attributes: bool,
+        mut emit: impl FnMut(ListEntry<'_>, Option<Attributes>) -> bool,
+    ) -> Result<()> {
+        loop {
+            let mut told = false;
+            let told_all = self.entries(offset, &mut |entry| {
+                let attributes = with_attributes.then(|| self.attributes(&entry));
+                // Once a delete has come, what an index says is not what it said before: who comes back is told anew.
+                let full = self.is_old() || emit(entry, attributes);
+                told |= !full;
+                full
+            });
+            if told {
+                return Ok(());
+            }
+            if !self.is_old() {
+                return told_all;
+            }
+            (self.epoch, self.lineage) = (self.view.store.epoch(), self.view.lineage.load());
+        }
+    }
+
+    fn is_old(&self) -> bool {
+        self.view.store.epoch() != self.epoch
+    }
+
+    fn ids(&self) -> &Ids {
+        self.lineage.at(self.epoch)
     }
 
     fn entries(&self, offset: u64, emit: &mut dyn FnMut(ListEntry<'_>) -> bool) -> Result<()> {
@@ -71,7 +103,7 @@ impl Listing<'_> {
             };
             let dots = [(&b"."[..], self.directory), (b"..", parent)];
             for ((name, node), next) in dots.into_iter().zip(1..).skip_while(|&(_, next)| next <= offset) {
-                if emit(ListEntry { node, kind: Kind::Directory, name, next, named: None }) {
+                if emit(ListEntry { node, kind: Kind::Directory, name, next, named: None, index: None }) {
                     return Ok(());
                 }
             }
@@ -90,11 +122,12 @@ impl Listing<'_> {
         let tree = self.view.names_or_none().is_some();
         for (&(name, node), next) in names::ROOT.iter().zip(DOTS + 1..) {
             let kind = match node {
-                Node::Records | Node::Tree => Kind::Directory,
+                Node::Records | Node::Tree | Node::Batches => Kind::Directory,
                 _ => Kind::File,
             };
             let shown = next > offset && (tree || node != Node::Tree);
-            if shown && emit(ListEntry { node, kind, name: name.as_bytes(), next, named: None }) {
+            if shown && emit(ListEntry { node, kind, name: name.as_bytes(), next, named: None, index: None })
+            {
                 return;
             }
         }
@@ -105,8 +138,10 @@ impl Listing<'_> {
         let mut tell = |index: u64, named: Option<&NamedNode>| {
             // An index fits u32: a store has fewer records.
             let record = tree::index(index);
-            let (node, name) = (Node::Record(record), name.of(record, self.view.extension(named)));
-            emit(ListEntry { node, kind: Kind::File, name, next: index + DOTS + 1, named })
+            let node = Node::Record(self.ids().id_of(record));
+            let name = name.of(record, self.view.extension(named));
+            let index = Some(record);
+            emit(ListEntry { node, kind: Kind::File, name, next: u64::from(record) + DOTS + 1, named, index })
         };
         match self.view.names_or_none() {
             Some(names) => names.each_record(first, tell),
@@ -133,21 +168,21 @@ impl Listing<'_> {
                 NodeKind::Link { .. } => Kind::Link,
             };
             let next = u64::from(named.id.number());
-            emit(ListEntry { node: tree::node(named), kind, name: &named.name, next, named: Some(named) })
+            let node = tree::node(self.ids(), named);
+            emit(ListEntry { node, kind, name: &named.name, next, named: Some(named), index: None })
         })
     }
 
     /// Attributes of an entry. Those that can't be had now are not to be kept: asked for again, they are an error. Nor are
     /// those of `.` and `..`, of which only the node is said: the kernel takes nothing else from there.
-    pub fn attributes(&self, entry: &ListEntry<'_>) -> Attributes {
+    fn attributes(&self, entry: &ListEntry<'_>) -> Attributes {
         if entry.next <= DOTS {
             return self.view.attributes_unknown(entry.node, entry.kind);
         }
-        let found = match (entry.node, entry.named) {
-            (_, Some(named)) => self.view.attributes_of(named),
-            // All that is known of the record's name was asked for.
-            (Node::Record(index), None) => self.view.record(index, None),
-            (node, None) => self.view.attributes(node),
+        let found = match (entry.index, entry.named) {
+            (None, Some(named)) => self.view.attributes_of(self.ids(), named),
+            (Some(index), named) => self.view.record(self.ids(), index, named),
+            (None, None) => self.view.attributes_at(self.ids(), entry.node),
         };
         found.unwrap_or_else(|_| self.view.attributes_unknown(entry.node, entry.kind))
     }

@@ -1,37 +1,56 @@
 //! What a mount shows: inode numbers, names, attributes and the bytes of each file. Knows no FUSE: everything here
 //! runs, and is tested, without a mount.
 //!
-//! Shared by all threads: the store; counters, which are atomics; snapshots of open `stats` and `README` files and the
-//! cache of decoded records, each behind a mutex of its own that is held for a look-up and never while decoding or
-//! reading. No call waits for another thread. Of the names nothing is kept here: the store is asked each time.
+//! Shared by all threads: the store; which record each file is (see `identity`); counters, which are atomics; what open
+//! files hold, and the cache of decoded records, each behind a mutex of its own that is held for a look-up and never while
+//! decoding or reading. No call waits for another thread, but for those that say so: they are for the thread that deletes
+//! and compacts. Of the names nothing is kept here: the store is asked each time.
+//!
+//! Deletes change what indices mean while others read. So whatever goes by an index is done in one epoch of the store:
+//! see [`View::steady`].
 
 mod attributes;
+mod batches;
+mod control;
 mod decoded;
 mod growth;
+mod identity;
 mod inode;
 mod listing;
 mod names;
+mod opening;
 mod pages;
 mod reading;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-pub use attributes::{Attributes, Kind};
+pub use attributes::{Attributes, Keep, Kind};
+pub use batches::Reply;
+pub use control::{Deletion, Forget, Written};
 pub use growth::Seen;
-pub use inode::Node;
+pub use identity::RecordId;
+pub use inode::{Epoch, Node, Sampled, StepFile};
 pub use listing::{ListEntry, Listing};
+pub use opening::{Access, Opened, Opening, Paging};
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::{ArcSwap, Guard};
 
 use crate::dataset::Schema;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::RecordLoc;
-use crate::store::Store;
+use crate::sampler::SamplerOptions;
+use crate::store::{NodeId, Store};
+use batches::Batches;
+use control::Control;
 use decoded::Decoded;
+use identity::{Ids, Lineage};
+use opening::{Gate, Handles, OpenRecords};
 
 /// How a mount shows a store.
 #[derive(Clone, Debug)]
@@ -47,11 +66,38 @@ pub struct ViewOptions {
     pub umask: u16,
     /// Bytes of decoded records to keep between the requests for their pieces.
     pub cache: usize,
+    /// Whether `delete` and `compact` refuse to be written.
+    pub read_only: bool,
+    /// The stream of the endless files and of `batches/`.
+    pub sampler: SamplerOptions,
+    /// The step that endless files begin with.
+    pub start: u64,
+    /// How many records the stream is of; `None`: all that are there at the beginning.
+    pub length: Option<u64>,
+    /// How many steps `batches/` lists.
+    pub steps: u64,
 }
 
 impl ViewOptions {
     /// What `cache` is where nothing is said, in bytes.
     pub const DEFAULT_CACHE: usize = 512 << 20;
+}
+
+impl Default for ViewOptions {
+    fn default() -> ViewOptions {
+        ViewOptions {
+            ext: None,
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            cache: ViewOptions::DEFAULT_CACHE,
+            read_only: false,
+            sampler: SamplerOptions::default(),
+            start: 0,
+            length: None,
+            steps: 0,
+        }
+    }
 }
 
 /// Figures for statfs, in bytes.
@@ -65,7 +111,9 @@ pub struct Space {
 
 /// A store as a tree of files.
 pub struct View {
-    store: Store,
+    store: Arc<Store>,
+    /// The store of the labels, record by record.
+    labels: Option<Arc<Store>>,
     schema: Option<Schema>,
     /// What stands before a record's bytes in a `.npy` file: NumPy's header where the store is dense.
     head: Vec<u8>,
@@ -78,9 +126,17 @@ pub struct View {
     /// The store's time of change, in nanoseconds since 1970: looked up now and then, not for each file.
     modified: AtomicI64,
     counters: Counters,
-    snapshots: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
-    next_handle: AtomicU64,
+    handles: Handles,
+    open_records: OpenRecords,
+    gate: Gate,
+    control: Control,
+    batches: Batches,
     decoded: Decoded,
+    lineage: ArcSwap<Lineage>,
+    /// Held by every handler whose answer the kernel keeps.
+    passage: ArcSwap<()>,
+    /// When folders of `tree/` have lost records, by deletes of this mount, in nanoseconds since 1970.
+    touched: ArcSwap<HashMap<NodeId, i64>>,
     /// Whether it was logged that names can't be read.
     nameless: AtomicBool,
 }
@@ -94,13 +150,13 @@ struct Counters {
 }
 
 impl View {
-    /// Shows `store`, opened for reading.
+    /// Shows `store`. Where it was opened for writing, `delete` and `compact` may be written.
     ///
     /// A schema.json that can't be used is logged, and the records are shown as `.bin`.
     ///
     /// # Errors
     /// What the system refuses.
-    pub fn new(store: Store, options: ViewOptions) -> Result<View> {
+    pub fn new(store: Store, labels: Option<Store>, options: ViewOptions) -> Result<View> {
         let schema = Schema::read(&store).unwrap_or_else(|e| {
             log::warn!("{e}; records are shown without a .npy header");
             None
@@ -117,13 +173,20 @@ impl View {
             mounted: SystemTime::UNIX_EPOCH,
             modified: AtomicI64::new(0),
             decoded: Decoded::new(options.cache),
-            store,
+            store: Arc::new(store),
+            labels: labels.map(Arc::new),
             head,
             ext,
             options,
             counters: Counters::default(),
-            snapshots: Mutex::default(),
-            next_handle: AtomicU64::new(1),
+            handles: Handles::default(),
+            open_records: OpenRecords::default(),
+            gate: Gate::default(),
+            control: Control::default(),
+            batches: Batches::new(),
+            lineage: ArcSwap::default(),
+            passage: ArcSwap::default(),
+            touched: ArcSwap::default(),
             nameless: AtomicBool::new(false),
         };
         view.refresh_modified()?;
@@ -146,46 +209,68 @@ impl View {
     /// # Errors
     /// [`ErrorKind::NotFound`] where no such name is; [`ErrorKind::Damaged`] where its record's entry is.
     pub fn lookup(&self, parent: Node, name: &[u8]) -> Result<Attributes> {
-        let found = match parent {
-            Node::Root => names::in_root(name).ok_or_else(not_found).and_then(|node| self.attributes(node)),
-            Node::Records => self.lookup_record(name),
-            Node::Tree | Node::Folder(_) => {
-                self.child(parent, name).and_then(|named| self.attributes_of(&named))
+        let found = self.steady(|ids| match parent {
+            Node::Root => {
+                self.in_root(name).ok_or_else(not_found).and_then(|node| self.attributes_at(ids, node))
             }
-            Node::Stats | Node::Readme | Node::Record(_) | Node::Link(_) => Err(not_found()),
-        };
+            Node::Batches => {
+                let (file, step) = self.step_of(name).ok_or_else(not_found)?;
+                self.sampled_attributes(Node::Step(file, step, self.store.epoch()))
+            }
+            Node::Records => self.lookup_record(ids, name),
+            Node::Tree | Node::Folder(_) => {
+                self.child(parent, name).and_then(|named| self.attributes_of(ids, &named))
+            }
+            _ => Err(not_found()),
+        });
         found.map_err(|e| if e.kind() == ErrorKind::OutOfRange { not_found() } else { e })
     }
 
-    fn lookup_record(&self, name: &[u8]) -> Result<Attributes> {
+    /// The node of a name in the root.
+    fn in_root(&self, name: &[u8]) -> Option<Node> {
+        let sampled = || Some(Node::Sampled(self.sampled_in_root(name)?, self.store.epoch()));
+        names::in_root(name).or_else(sampled)
+    }
+
+    fn lookup_record(&self, ids: &Ids, name: &[u8]) -> Result<Attributes> {
         let (index, ext) = names::record(name).ok_or_else(not_found)?;
         let named = self.name_of(index);
         if ext != self.extension(named.as_ref()) {
             return Err(not_found());
         }
-        self.record(index, named.as_ref())
+        self.record(ids, index, named.as_ref())
     }
 
-    /// Opens a file for reading; gives the handle that [`View::read`] and [`View::release`] take.
-    ///
-    /// # Errors
-    /// As for [`View::attributes`]; what [`Store::stats`] gives where `stats` is opened.
-    pub fn open(&self, node: Node) -> Result<u64> {
-        let page = match node {
-            Node::Record(index) => return self.location(index).map(|_| 0),
-            Node::Stats => pages::stats(self)?,
-            Node::Readme => pages::readme(self).into_bytes(),
-            Node::Root | Node::Records | Node::Tree | Node::Folder(_) | Node::Link(_) => return Ok(0),
-        };
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.snapshots().insert(handle, Arc::new(page));
-        Ok(handle)
+    /// Does what goes by indices in one epoch of the store: `work` is given what they stand for, and is done again where a
+    /// delete came in between.
+    fn steady<T>(&self, mut work: impl FnMut(&Ids) -> Result<T>) -> Result<T> {
+        loop {
+            let epoch = self.store.epoch();
+            let done = work(self.lineage.load().at(epoch));
+            if self.store.epoch() == epoch {
+                return done;
+            }
+        }
     }
 
-    /// Ends a handle.
-    pub fn release(&self, node: Node, handle: u64) {
-        if matches!(node, Node::Stats | Node::Readme) {
-            self.snapshots().remove(&handle);
+    /// The index that a record has.
+    fn index_of(&self, ids: &Ids, id: RecordId) -> Result<u32> {
+        ids.index_of(id).ok_or_else(|| {
+            let text = format!("a record of {} was deleted while it was in use", self.store.path().display());
+            Error::new(ErrorKind::Stale, text)
+        })
+    }
+
+    /// To be held while a request is handled whose answer the kernel keeps, until it is answered.
+    pub fn passage(&self) -> Guard<Arc<()>> {
+        self.passage.load()
+    }
+
+    /// Waits until every request that was being handled is answered.
+    fn wait_for_handlers(&self) {
+        let before = self.passage.swap(Arc::new(()));
+        while Arc::strong_count(&before) > 1 {
+            std::thread::sleep(Duration::from_micros(50));
         }
     }
 
@@ -204,10 +289,6 @@ impl View {
 
     fn location(&self, index: u32) -> Result<RecordLoc> {
         self.store.location(u64::from(index))
-    }
-
-    fn snapshots(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Vec<u8>>>> {
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,8 +9,15 @@ const MAX_EXTENSION: usize = 16;
 
 /// The fixed files and directories of the root, with their names, in the order of a listing. The last one is only there
 /// where the store has names.
-pub(super) const ROOT: [(&str, Node); 4] =
-    [("README", Node::Readme), ("records", Node::Records), ("stats", Node::Stats), ("tree", Node::Tree)];
+pub(super) const ROOT: [(&str, Node); 7] = [
+    ("README", Node::Readme),
+    ("batches", Node::Batches),
+    ("compact", Node::Compact),
+    ("delete", Node::Delete),
+    ("records", Node::Records),
+    ("stats", Node::Stats),
+    ("tree", Node::Tree),
+];
 
 /// The node of a name in the root.
 pub(super) fn in_root(name: &[u8]) -> Option<Node> {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Node, View, not_found};
+use super::opening::Handle;
+use super::{Node, RecordId, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, RecordLoc};
 
@@ -42,15 +43,16 @@ impl View {
             reply(bytes);
         };
         let result = match node {
-            Node::Record(index) => self.read_record(index, offset, size, count),
-            Node::Stats | Node::Readme => {
-                let page = self.snapshots().get(&handle).cloned().ok_or_else(not_found)?;
+            Node::Record(id) => self.read_record(id, offset, size, count),
+            Node::Stats | Node::Readme | Node::Delete | Node::Compact => {
+                let page = self.handles.get(handle, |handle| match handle {
+                    Handle::Page(page) => Some(Arc::clone(page)),
+                    _ => None,
+                })?;
                 reply(piece(&page, offset, size));
                 Ok(())
             }
-            Node::Root | Node::Records | Node::Tree | Node::Folder(_) | Node::Link(_) => {
-                Err(Error::new(ErrorKind::Unsupported, "only a file has bytes"))
-            }
+            _ => Err(Error::new(ErrorKind::Unsupported, "only a file has bytes")),
         };
         if let Err(e) = &result {
             self.counters.errors.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +61,34 @@ impl View {
         result
     }
 
-    fn read_record(&self, index: u32, offset: u64, size: u32, mut reply: impl FnMut(&[u8])) -> Result<()> {
+    /// Reads a record, wherever it is, in one epoch: what was read while a delete came is not handed out, but read again.
+    fn read_record(&self, id: RecordId, offset: u64, size: u32, mut reply: impl FnMut(&[u8])) -> Result<()> {
+        loop {
+            let epoch = self.store.epoch();
+            let mut replied = false;
+            let index = self.index_of(self.lineage.load().at(epoch), id);
+            let read = index.and_then(|index| {
+                self.read_index(id, index, offset, size, |bytes| {
+                    if self.store.epoch() == epoch {
+                        replied = true;
+                        reply(bytes);
+                    }
+                })
+            });
+            if replied || self.store.epoch() == epoch {
+                return read;
+            }
+        }
+    }
+
+    fn read_index(
+        &self,
+        id: RecordId,
+        index: u32,
+        offset: u64,
+        size: u32,
+        mut reply: impl FnMut(&[u8]),
+    ) -> Result<()> {
         let loc = self.location(index)?;
         // The name is only asked for where it decides something.
         let named = if self.head.is_empty() { None } else { self.name_of(index) };
@@ -83,7 +112,7 @@ impl View {
         // Both ends lie within a record, whose length is a u32.
         let body = u32::try_from(body.start).unwrap_or(u32::MAX)..u32::try_from(body.end).unwrap_or(u32::MAX);
         if wanted.start >= before {
-            return self.read_body(index, &loc, body, reply);
+            return self.read_body(id, index, &loc, body, reply);
         }
         PAGE.with_borrow_mut(|page| {
             page.clear();
@@ -94,7 +123,7 @@ impl View {
                 let dst = page.get_mut(at..).unwrap_or_default();
                 self.store.read_raw(u64::from(index), body.start, dst)?;
             } else {
-                self.read_body(index, &loc, body, |bytes| page.extend_from_slice(bytes))?;
+                self.read_body(id, index, &loc, body, |bytes| page.extend_from_slice(bytes))?;
             }
             reply(page);
             Ok(())
@@ -104,6 +133,7 @@ impl View {
     /// Hands out the bytes `range` of a record.
     fn read_body(
         &self,
+        id: RecordId,
         index: u32,
         loc: &RecordLoc,
         range: Range<u32>,
@@ -123,18 +153,18 @@ impl View {
             });
         }
         let is_last = range.end == len;
-        let bytes = match self.decoded.get(index, loc) {
+        let bytes = match self.decoded.get(id, loc) {
             Some(bytes) => bytes,
             None => {
                 let bytes = Arc::new(self.store.read(u64::from(index))?);
                 if !is_last {
-                    self.decoded.keep(index, *loc, Arc::clone(&bytes));
+                    self.decoded.keep(id, *loc, Arc::clone(&bytes));
                 }
                 bytes
             }
         };
         if is_last {
-            self.decoded.done(index);
+            self.decoded.done(id);
         }
         reply(bytes.get(range).unwrap_or_default());
         Ok(())
@@ -170,12 +200,13 @@ mod tests {
         let store = Store::create(&path, Version::V1).unwrap();
         store.append(&record, record.len(), Codec::default()).unwrap();
         store.sync().unwrap();
-        let options = ViewOptions { ext: None, uid: 0, gid: 0, umask: 0, cache: ViewOptions::DEFAULT_CACHE };
-        let view = View::new(Store::open_read_only(&path).unwrap(), options).unwrap();
+        let view = View::new(Store::open_read_only(&path).unwrap(), None, ViewOptions::default()).unwrap();
         let piece = |at: usize| {
             let mut seen = Vec::new();
-            view.read(Node::Record(0), 0, at as u64, 100_000, |bytes| seen.extend_from_slice(bytes))
-                .map(|()| seen)
+            view.read(Node::Record(RecordId::new(0, 0)), 0, at as u64, 100_000, |bytes| {
+                seen.extend_from_slice(bytes)
+            })
+            .map(|()| seen)
         };
         assert_eq!(piece(0).unwrap(), record[..100_000]);
         // What is on disk decodes no more; the other pieces come from memory.

@@ -10,7 +10,7 @@ use crate::store::{FolderId, NewNames};
 const SECOND: i64 = 1_000_000_000;
 
 fn options() -> ViewOptions {
-    ViewOptions { ext: None, uid: 0, gid: 0, umask: 0o027, cache: ViewOptions::DEFAULT_CACHE }
+    ViewOptions { umask: 0o027, ..ViewOptions::default() }
 }
 
 fn append(store: &Store, records: &[&[u8]], names: &NewNames) {
@@ -50,21 +50,20 @@ fn named(path: &Path) -> Store {
 }
 
 fn view(path: &Path, options: ViewOptions) -> View {
-    View::new(Store::open_read_only(path).unwrap(), options).unwrap()
+    View::new(Store::open_read_only(path).unwrap(), None, options).unwrap()
 }
 
 /// Everything that a listing tells, taken `at_once` entries a call.
 fn list(view: &View, directory: Node, at_once: usize) -> Vec<(Vec<u8>, Node, Kind)> {
-    let listing = view.list(directory).unwrap();
     let mut entries = Vec::new();
     let mut offset = 0;
     loop {
         let (before, from) = (entries.len(), offset);
-        let take = |entry: ListEntry<'_>| {
+        let take = |entry: ListEntry<'_>, attributes: Option<Attributes>| {
             if entries.len() == before + at_once {
                 return true;
             }
-            let attributes = listing.attributes(&entry);
+            let attributes = attributes.unwrap();
             assert_eq!((attributes.node, attributes.kind), (entry.node, entry.kind));
             if entry.name != b"." && entry.name != b".." {
                 assert_eq!(attributes, view.attributes(entry.node).unwrap());
@@ -73,7 +72,7 @@ fn list(view: &View, directory: Node, at_once: usize) -> Vec<(Vec<u8>, Node, Kin
             offset = entry.next;
             false
         };
-        listing.each(from, take).unwrap();
+        view.list(directory).unwrap().each(from, true, take).unwrap();
         if entries.len() == before {
             return entries;
         }
@@ -88,10 +87,16 @@ fn at(view: &View, path: &[u8]) -> Result<Attributes> {
 
 fn read(view: &View, node: Node) -> Vec<u8> {
     let mut seen = Vec::new();
-    let handle = view.open(node).unwrap();
-    view.read(node, handle, 0, 1 << 20, |bytes| seen.extend_from_slice(bytes)).unwrap();
-    view.release(node, handle);
+    let Opening::Done(opened) = view.open(node, Access::Read).unwrap() else {
+        panic!("nothing is being deleted")
+    };
+    view.read(node, opened.handle, 0, 1 << 20, |bytes| seen.extend_from_slice(bytes)).unwrap();
+    view.release(node, opened.handle);
     seen
+}
+
+fn record(index: u32) -> Node {
+    Node::Record(RecordId::new(index, 0))
 }
 
 fn since_1970(nanos: u64) -> SystemTime {
@@ -136,7 +141,7 @@ fn the_tree_is_the_folder_that_was_imported() {
     assert_eq!(paths, expected);
     let records: Vec<_> =
         found.values().filter(|&&(_, kind)| kind == Kind::File).map(|&(node, _)| node).collect();
-    assert_eq!(records, [3, 4, 0, 1, 2].map(Node::Record));
+    assert_eq!(records, [3, 4, 0, 1, 2].map(record));
     for bad in
         [&b"tree/cats/b"[..], b"tree/cats/A.png", b"tree/a.png", b"tree/empty/a.png", b"tree/top.tar.gz/x"]
     {
@@ -156,17 +161,16 @@ fn a_listing_goes_on_wherever_it_was_left() {
             assert_eq!(list(&view, directory, at_once), whole, "{directory:?}, {at_once} at once");
         }
         for offset in [1000, 1 << 33, u64::MAX] {
-            let told = |entry: ListEntry<'_>| panic!("{:?} at {offset}", entry.name);
-            view.list(directory).unwrap().each(offset, told).unwrap();
+            let told = |entry: ListEntry<'_>, _| panic!("{:?} at {offset}", entry.name);
+            view.list(directory).unwrap().each(offset, false, told).unwrap();
         }
     }
     // Names that are added meanwhile: what was told is not told again, and what is new comes.
     let mut offset = 0;
     let mut names = Vec::new();
-    let listing = view.list(Node::Tree).unwrap();
     let mut take = |most: usize, offset: &mut u64| {
         let (before, from) = (names.len(), *offset);
-        let entry = |entry: ListEntry<'_>| {
+        let entry = |entry: ListEntry<'_>, _| {
             let full = names.len() == before + most;
             if !full {
                 names.push(entry.name.to_vec());
@@ -174,7 +178,7 @@ fn a_listing_goes_on_wherever_it_was_left() {
             }
             full
         };
-        listing.each(from, entry).unwrap();
+        view.list(Node::Tree).unwrap().each(from, false, entry).unwrap();
     };
     take(4, &mut offset);
     let mut more = NewNames::new(0);
@@ -221,7 +225,7 @@ fn records_have_the_extension_of_their_names() {
     let extensions = |view: &View| {
         let names = list(view, Node::Records, 1000).split_off(2);
         for (i, (name, node, _)) in names.iter().enumerate() {
-            assert_eq!(*node, Node::Record(i as u32));
+            assert_eq!(*node, record(i as u32));
             assert_eq!(view.lookup(Node::Records, name).unwrap(), view.attributes(*node).unwrap());
             assert_eq!(name[..9], *format!("{i:08}.").as_bytes());
         }
@@ -291,7 +295,7 @@ fn links_lead_where_they_led() {
     let view = view(&dir.path().join("s.zr"), options());
     let link = at(&view, b"tree/cats/link").unwrap().node;
     assert_eq!(view.link_target(link).unwrap(), b"a.png");
-    for node in [Node::Tree, Node::Record(0), Node::Readme] {
+    for node in [Node::Tree, record(0), Node::Readme] {
         assert!(view.link_target(node).is_err());
     }
     // A number of the other kind is no node.

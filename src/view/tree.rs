@@ -3,15 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
+use super::identity::Ids;
 use super::{Node, View, names, not_found};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{NamedNode, Names, NodeId, NodeKind};
 
 /// The node that a mount shows for what has a name.
-pub(super) fn node(named: &NamedNode) -> Node {
+pub(super) fn node(ids: &Ids, named: &NamedNode) -> Node {
     match named.kind {
         NodeKind::Folder { .. } => folder(named.id),
-        NodeKind::Record { index, .. } => Node::Record(self::index(index)),
+        NodeKind::Record { index, .. } => Node::Record(ids.id_of(self::index(index))),
         NodeKind::Link { .. } => Node::Link(named.id),
     }
 }
@@ -31,7 +32,7 @@ fn id(node: Node) -> Option<NodeId> {
     match node {
         Node::Tree => Some(NodeId::ROOT),
         Node::Folder(id) | Node::Link(id) => Some(id),
-        Node::Root | Node::Records | Node::Stats | Node::Readme | Node::Record(_) => None,
+        _ => None,
     }
 }
 
@@ -66,7 +67,12 @@ impl View {
     pub(super) fn named(&self, node: Node) -> Result<NamedNode> {
         let id = id(node).ok_or_else(not_found)?;
         let found = self.store.names()?.map(|names| names.node(id)).transpose()?.flatten();
-        found.filter(|found| self::node(found) == node).ok_or_else(not_found)
+        let is_it = |found: &NamedNode| match (&found.kind, node) {
+            (NodeKind::Folder { .. }, Node::Tree | Node::Folder(_)) => true,
+            (kind, Node::Link(_)) => matches!(kind, NodeKind::Link { .. }),
+            _ => false,
+        };
+        found.filter(is_it).ok_or_else(not_found)
     }
 
     /// What is called `name` in a folder of `tree/`.
