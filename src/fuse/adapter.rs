@@ -21,7 +21,7 @@ use fuser::{
 
 use super::affinity;
 use super::control::{Job, Jobs};
-use super::errno::errno;
+use super::errno::{errno, refusal};
 use crate::view::{Access, Attributes, Keep, Kind, Listing, Node, Opened, Opening, Paging, View, Written};
 
 /// How long the kernel keeps names and attributes that change only when we say so.
@@ -240,7 +240,7 @@ impl Filesystem for Adapter {
     ) {
         guarded("write", || {
             let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            match node(ino).and_then(|node| self.view.write(node, fh.0, data).map_err(|e| errno(&e))) {
+            match node(ino).and_then(|node| self.view.write(node, fh.0, data).map_err(|e| refusal(&e))) {
                 Ok(Written::Taken) => reply.written(len),
                 Ok(Written::Delete(deletion)) => self.jobs.add(Job::Delete(deletion, len, reply)),
                 Ok(Written::Compact) => self.jobs.add(Job::Compact(len, reply)),

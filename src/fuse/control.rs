@@ -11,9 +11,8 @@ use std::thread::JoinHandle;
 use fuser::{Errno, ReplyOpen, ReplyWrite};
 
 use super::adapter::{guarded, opened};
-use super::errno::errno;
+use super::errno::{errno, refusal};
 use super::kernel::Kernel;
-use crate::error::Error;
 use crate::view::{Access, Deletion, Node, Opening, View};
 
 /// Names that are told to the kernel one by one: a few milliseconds.
@@ -99,14 +98,4 @@ fn compact(view: &Arc<View>, len: u32, reply: ReplyWrite) -> Option<JoinHandle<(
     };
     let spawned = std::thread::Builder::new().name("zrfs-compact".to_owned()).spawn(compact);
     spawned.inspect_err(|e| log::error!("can't start a thread to compact: {e}")).ok()
-}
-
-/// What a writer is told.
-pub(super) fn refusal(e: &Error) -> Errno {
-    use crate::error::ErrorKind;
-    match e.kind() {
-        ErrorKind::OutOfRange => Errno::ERANGE,
-        ErrorKind::Unsupported | ErrorKind::Geometry => Errno::EINVAL,
-        _ => errno(e),
-    }
 }

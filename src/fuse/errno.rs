@@ -21,8 +21,18 @@ pub(super) fn errno(e: &Error) -> Errno {
         ErrorKind::Full => Errno::ENOSPC,
         ErrorKind::Busy => Errno::EBUSY,
         ErrorKind::ReadOnly => Errno::EROFS,
-        ErrorKind::Unsupported => Errno::ENOTSUP,
+        ErrorKind::Unsupported => Errno::EINVAL,
         ErrorKind::Memory => Errno::ENOMEM,
         ErrorKind::Interrupted => Errno::EINTR,
+    }
+}
+
+/// What a program that writes to the mount is told.
+pub(super) fn refusal(e: &Error) -> Errno {
+    match e.kind() {
+        // A list names records that are not there; labels are not as many as records.
+        ErrorKind::OutOfRange => Errno::ERANGE,
+        ErrorKind::Geometry => Errno::EINVAL,
+        _ => errno(e),
     }
 }

@@ -73,7 +73,7 @@ impl View {
         match node {
             Node::Root => {
                 let tree = self.names_or_none().map_or(0, |_| 1);
-                Ok(self.directory(node, 1 + tree, now))
+                Ok(self.directory(node, 2 + tree, now))
             }
             Node::Records | Node::Batches => Ok(self.directory(node, 0, now)),
             Node::Tree | Node::Folder(_) | Node::Link(_) => self.attributes_of(ids, &self.named(node)?),

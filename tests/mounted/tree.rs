@@ -403,13 +403,15 @@ fn growth() {
         assert!(begin.elapsed() < Duration::from_secs(1), "{what}: {:?}", begin.elapsed());
     };
     let grow = |paths: &[&str]| add(&place.store(), paths.iter().map(|path| (*path).to_owned()));
-    assert!(shows("", &["README", "records", "stats"]));
+    assert!(shows("", &["README", "batches", "compact", "delete", "records", "stats"]));
     assert!(!place.mnt().join("tree").exists());
 
     grow(&["a/b/one.png"]);
     assert_eq!(fs::read(place.mnt().join("tree/a/b/one.png")).unwrap(), [7]);
     assert_eq!(fs::read(place.mnt().join("records/00000001.png")).unwrap(), [7]);
-    within_a_second("tree/ is listed", &|| shows("", &["README", "records", "stats", "tree"]));
+    within_a_second("tree/ is listed", &|| {
+        shows("", &["README", "batches", "compact", "delete", "records", "stats", "tree"])
+    });
     assert!(shows("tree", &["a"]) && shows("tree/a", &["b"]) && shows("tree/a/b", &["one.png"]));
     assert!(shows("records", &["00000000.bin", "00000001.png"]));
     let links = |folder: &str| place.mnt().join(folder).metadata().unwrap().nlink();
