@@ -214,7 +214,7 @@ fn attributes_are_those_that_were_imported() {
     assert_eq!(seen(b"tree/cats"), (0o550, 3, 0, since_1970(10_000_000_001)));
     assert_eq!(seen(b"tree/cats/deep"), (0o550, 2, 0, before(3_000_000_005)));
     assert_eq!(seen(b"tree/empty"), (0o550, 2, 0, since_1970(1)));
-    assert_eq!(view.attributes(Node::Root).unwrap().links, 4);
+    assert_eq!(view.attributes(Node::Root).unwrap().links, 5);
 }
 
 #[test]
@@ -315,9 +315,9 @@ fn a_store_without_names_has_no_tree_until_they_come() {
     let root =
         || list(&view, Node::Root, 1000).split_off(2).into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
     let readme = || String::from_utf8(read(&view, Node::Readme)).unwrap();
-    assert_eq!(root(), [&b"README"[..], b"records", b"stats"]);
+    assert_eq!(root(), [&b"README"[..], b"batches", b"compact", b"delete", b"records", b"stats"]);
     assert_eq!(at(&view, b"tree").unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(view.attributes(Node::Root).unwrap().links, 3);
+    assert_eq!(view.attributes(Node::Root).unwrap().links, 4);
     assert!(!readme().contains("tree/") && readme().contains("records/00000000.bin"));
     let mut seen = view.seen();
     assert_eq!(view.grown(&mut seen), []);
@@ -329,8 +329,8 @@ fn a_store_without_names_has_no_tree_until_they_come() {
     let grown = view.grown(&mut seen);
     assert!(grown.contains(&Node::Root) && grown.contains(&Node::Records), "{grown:?}");
     assert_eq!(view.grown(&mut seen), []);
-    assert_eq!(root(), [&b"README"[..], b"records", b"stats", b"tree"]);
-    assert_eq!(view.attributes(Node::Root).unwrap().links, 4);
+    assert_eq!(root(), [&b"README"[..], b"batches", b"compact", b"delete", b"records", b"stats", b"tree"]);
+    assert_eq!(view.attributes(Node::Root).unwrap().links, 5);
     assert_eq!(view.attributes(Node::Readme).unwrap().size, readme().len() as u64);
     assert!(readme().contains("ImageFolder(\"MOUNTPOINT/tree\")"));
 
