@@ -367,10 +367,15 @@ struct SealArgs {
   zrfs mount photos.zr /mnt/photos
   zrfs mount photos.zr /mnt/photos -o ext=jpg,allow_other
   zrfs mount -f photos.zr /mnt/photos
+  zrfs mount photos.zr /mnt/photos -o labels=labels.zr,mode=shuffle,seed=7,batch_size=64,steps=1000
 
-Options (-o): allow_other, allow_root, noexec, uid=N, gid=N, umask=OCTAL,
-  ext=NAME (one extension for all of records/), threads=N, cache=MiB (decoded records), log=FILE;
-  and what mount(8) and fstab pass on: ro, nofail, _netdev, user, noauto, x-…")]
+Options (-o): ro, allow_other, allow_root, noexec, uid=N, gid=N, umask=OCTAL,
+  ext=NAME (one extension for all of records/), threads=N, cache=MiB (decoded records), log=FILE,
+  dataonly, xattr;
+  of batches: mode=sequential|iid|shuffle (iid), seed=N (42), batch_size=N (256), start=STEP of the
+  endless files (0), length=RECORDS to draw from (all), steps=N that batches/ lists (0; every step
+  opens), labels=STORE (label i belongs to record i);
+  and what mount(8) and fstab pass on: nofail, _netdev, user, noauto, x-…")]
 struct MountArgs {
     /// The store
     store: PathBuf,

@@ -72,6 +72,7 @@ impl View {
         let now = self.modified();
         match node {
             Node::Root => {
+                // Beside records/ and batches/.
                 let tree = self.names_or_none().map_or(0, |_| 1);
                 Ok(self.directory(node, 2 + tree, now))
             }

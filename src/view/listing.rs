@@ -2,7 +2,7 @@
 
 use super::identity::{Ids, Lineage};
 use super::names::{self, RecordName};
-use super::{Attributes, Kind, Node, View, tree};
+use super::{Attributes, Kind, Node, Sampled, View, batches, tree};
 use std::sync::Arc;
 
 use arc_swap::Guard;
@@ -114,6 +114,10 @@ impl Listing<'_> {
                 self.root(offset, emit);
                 Ok(())
             }
+            Node::Batches => {
+                self.steps(offset.saturating_sub(DOTS), emit);
+                Ok(())
+            }
             _ => self.folder(offset, emit),
         }
     }
@@ -128,6 +132,27 @@ impl Listing<'_> {
             let shown = next > offset && (tree || node != Node::Tree);
             if shown && emit(ListEntry { node, kind, name: name.as_bytes(), next, named: None, index: None })
             {
+                return;
+            }
+        }
+        let next = DOTS + names::ROOT.len() as u64 + 1;
+        if next > offset && self.view.batches.has_array() {
+            let node = Node::Sampled(Sampled::Array, self.epoch);
+            emit(ListEntry { node, kind: Kind::File, name: b"array.npy", next, named: None, index: None });
+        }
+    }
+
+    /// The files of each step that is listed, `told` of which are told already.
+    fn steps(&self, told: u64, emit: &mut dyn FnMut(ListEntry<'_>) -> bool) {
+        let files: Vec<_> = self.view.batches.step_files().collect();
+        let a_step = files.len().max(1) as u64;
+        for at in told..self.view.batches.listed(self.view.options.steps) {
+            let step = at / a_step;
+            let Some(&file) = usize::try_from(at % a_step).ok().and_then(|at| files.get(at)) else { return };
+            let name = format!("{step}{}", batches::suffix(file));
+            let (node, next) = (Node::Step(file, step, self.epoch), at + DOTS + 1);
+            let name = name.as_bytes();
+            if emit(ListEntry { node, kind: Kind::File, name, next, named: None, index: None }) {
                 return;
             }
         }

@@ -46,7 +46,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::RecordLoc;
 use crate::sampler::SamplerOptions;
 use crate::store::{NodeId, Store};
-use batches::Batches;
+use batches::{Batches, Engine};
 use control::Control;
 use decoded::Decoded;
 use identity::{Ids, Lineage};
@@ -125,13 +125,13 @@ pub struct View {
     mounted: SystemTime,
     /// The store's time of change, in nanoseconds since 1970: looked up now and then, not for each file.
     modified: AtomicI64,
-    counters: Counters,
+    counters: Arc<Counters>,
     handles: Handles,
     open_records: OpenRecords,
     gate: Gate,
     control: Control,
     batches: Batches,
-    decoded: Decoded,
+    decoded: Arc<Decoded>,
     lineage: ArcSwap<Lineage>,
     /// Held by every handler whose answer the kernel keeps.
     passage: ArcSwap<()>,
@@ -155,7 +155,7 @@ impl View {
     /// A schema.json that can't be used is logged, and the records are shown as `.bin`.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// [`ErrorKind::Geometry`] where the labels are not as many as the records; what the system refuses.
     pub fn new(store: Store, labels: Option<Store>, options: ViewOptions) -> Result<View> {
         let schema = Schema::read(&store).unwrap_or_else(|e| {
             log::warn!("{e}; records are shown without a .npy header");
@@ -168,22 +168,33 @@ impl View {
             Some(schema) if ext == "npy" => schema.npy_header(),
             _ => Vec::new(),
         };
+        let (store, labels) = (Arc::new(store), labels.map(Arc::new));
+        let decoded = Arc::new(Decoded::new(options.cache));
+        let engine = Engine::new(
+            Arc::clone(&store),
+            labels.clone(),
+            schema.clone(),
+            head.clone(),
+            ext.clone(),
+            options.clone(),
+            Arc::clone(&decoded),
+        )?;
         let mut view = View {
             schema: schema.filter(|_| !head.is_empty()),
             mounted: SystemTime::UNIX_EPOCH,
             modified: AtomicI64::new(0),
-            decoded: Decoded::new(options.cache),
-            store: Arc::new(store),
-            labels: labels.map(Arc::new),
+            decoded,
+            store,
+            labels,
             head,
             ext,
             options,
-            counters: Counters::default(),
+            counters: Arc::default(),
             handles: Handles::default(),
             open_records: OpenRecords::default(),
             gate: Gate::default(),
             control: Control::default(),
-            batches: Batches::new(),
+            batches: Batches::new(engine),
             lineage: ArcSwap::default(),
             passage: ArcSwap::default(),
             touched: ArcSwap::default(),
@@ -197,6 +208,7 @@ impl View {
     /// Gives back memory that nobody needs any more. To be called now and then.
     pub fn tidy(&self) {
         self.decoded.forget_idle();
+        self.batches.tidy();
     }
 
     /// The store that is shown.
@@ -279,7 +291,10 @@ impl View {
     /// # Errors
     /// What the system refuses.
     pub fn space(&self) -> Result<Space> {
-        Ok(Space { bytes: self.store.allocated()?, files: self.store.len() + 4 })
+        let (array, listed) = (u64::from(self.batches.has_array()), self.batches.listed(self.options.steps));
+        // Beside them the root, records/, batches/, README, stats, delete and compact.
+        let files = self.store.len().saturating_add(array + 7).saturating_add(listed);
+        Ok(Space { bytes: self.store.allocated()?, files })
     }
 
     /// Owner and group of every file.

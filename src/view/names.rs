@@ -8,7 +8,7 @@ const DIGITS: usize = 8;
 const MAX_EXTENSION: usize = 16;
 
 /// The fixed files and directories of the root, with their names, in the order of a listing. The last one is only there
-/// where the store has names.
+/// where the store has names. Behind them comes `array.npy`, where the records are dense.
 pub(super) const ROOT: [(&str, Node); 7] = [
     ("README", Node::Readme),
     ("batches", Node::Batches),

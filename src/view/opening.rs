@@ -59,7 +59,7 @@ pub(super) enum Handle {
     /// `compact`, opened for writing.
     Compact,
     /// A file that is made of the whole index space.
-    Sampled(Arc<super::batches::Reader>),
+    Sampled(super::batches::Open),
 }
 
 #[derive(Default)]
@@ -221,7 +221,7 @@ impl View {
                 return Ok(Opening::Later);
             }
             let opened = self.open_sampled(node).map(|(reader, paging)| {
-                let handle = self.handles.add(Handle::Sampled(Arc::new(reader)));
+                let handle = self.handles.add(Handle::Sampled(reader));
                 Opening::Done(Opened { handle, paging })
             });
             return opened.inspect_err(|_| self.gate.unpin());

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use super::View;
+use super::{View, batches};
 use crate::error::Result;
 
 /// Size of `stats`: padded with spaces, so that it is known before the file is opened.
@@ -21,6 +21,12 @@ pub(super) fn stats(view: &View) -> Result<Vec<u8>> {
         "errors": load(&view.counters.errors),
     });
     figures.insert("counters".to_owned(), counters);
+    let sampler = &view.options.sampler;
+    figures.insert("mode".to_owned(), sampler.mode.to_string().into());
+    figures.insert("seed".to_owned(), sampler.seed.into());
+    figures.insert("batch_size".to_owned(), sampler.batch_size.into());
+    figures.insert("start".to_owned(), view.options.start.into());
+    figures.insert("length".to_owned(), view.batches.length().into());
     let mut page = format!("{:#}", Value::Object(figures)).into_bytes();
     page.resize(STATS_BYTES - 1, b' ');
     page.push(b'\n');
@@ -41,6 +47,7 @@ pub(super) fn readme(view: &View) -> String {
             view.store.len()
         ),
     };
+    let batches = batches(view);
     let which = match view.options.ext {
         Some(_) => "the extension that -o ext= gave",
         None => "the extension of its name, if it has one",
@@ -48,7 +55,7 @@ pub(super) fn readme(view: &View) -> String {
     format!(
         "This is the record store {store} as files, mounted by zrfs. Nothing here can be written.
 
-{tree}{nameless}records/   every record by its index: records/00000000.{ext} is the first one.
+{tree}{nameless}{batches}records/   every record by its index: records/00000000.{ext} is the first one.
            Eight digits, then {which}. Sizes are exact, reads
            give the decoded bytes; a record that is found damaged gives an I/O
            error. Records that are appended to the store show up within a second.
@@ -56,7 +63,8 @@ stats      JSON: records, live_bytes (stored size of all records), logical_bytes
            (their decoded size), chunk_bytes (space used in the chunk files),
            reclaimable (chunk_bytes - live_bytes), freeable (disk that a compaction
            gives back), damaged (records whose table entry is bad), named (records
-           that have a name), version, counters (reads, bytes, errors of this mount).
+           that have a name), version, counters (reads, bytes, errors of this mount),
+           mode, seed, batch_size, start and length of the batches.
            Fixed when the file is opened, padded with spaces.
 README     this page.
 
@@ -66,6 +74,40 @@ Unmount:         zrfs umount MOUNTPOINT
         store = view.store.path().display(),
     )
 }
+
+/// What `README` says of `batches/`, `array.npy` and the endless files.
+fn batches(view: &View) -> String {
+    let files: Vec<String> =
+        view.batches.step_files().map(|file| format!("17{}", batches::suffix(file))).collect();
+    let (array, npy) = if view.batches.has_array() { (ARRAY, NPY) } else { ("", "") };
+    let sampler = &view.options.sampler;
+    format!(
+        "\
+batches/   {files}: step 17 of an endless stream of
+           batches (mode {mode}, seed {seed}, {batch_size} records each), and so for every
+           step, though only the first ones that -o steps= says are listed. A step
+           is the same in each mount with these options: train from them, by as many
+           processes as you like. A .tar is in WebDataset's layout.
+{array}endless    open, though they are not listed: {npy}batch.tar, the steps one after
+           another. They never end: f.read() does not return, and shutil.copyfile and
+           sendfile copy nothing, as their size is 0. Take dd, head -c, WebDataset{load}.
+",
+        files = files.join(", "),
+        mode = sampler.mode,
+        seed = sampler.seed,
+        batch_size = sampler.batch_size,
+        load = if npy.is_empty() { "" } else { ", np.load" },
+    )
+}
+
+/// What `README` says of `array.npy`.
+const ARRAY: &str = "\
+array.npy  all records as one array: np.load(\"MOUNTPOINT/array.npy\", mmap_mode=\"r\")
+";
+
+/// The endless files of dense records.
+const NPY: &str = "batch.npy (np.load again and again),
+           batch (bytes alone), ";
 
 /// What `README` says of `tree/`.
 const TREE: &str = "\

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::decoded::Whose;
 use super::opening::Handle;
 use super::{Node, RecordId, View};
 use crate::error::{Error, ErrorKind, Result};
@@ -17,7 +18,7 @@ thread_local! {
     static PAGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Deflated records up to this many bytes arrive in one request, so nothing is kept of them.
+/// Deflated records up to this many bytes mostly arrive in one request. Nothing is kept of those.
 const ONE_REQUEST: u32 = 128 << 10;
 
 impl View {
@@ -144,7 +145,7 @@ impl View {
         }
         let range = range.start as usize..range.end as usize;
         let len = loc.logic_length as usize;
-        if loc.logic_length <= ONE_REQUEST {
+        if loc.logic_length <= ONE_REQUEST && range.len() == len {
             return RECORD.with_borrow_mut(|bytes| {
                 bytes.resize(len, 0);
                 self.store.gather(&[u64::from(index)], bytes, len)?;
@@ -153,6 +154,7 @@ impl View {
             });
         }
         let is_last = range.end == len;
+        let id = Whose::Record(id);
         let bytes = match self.decoded.get(id, loc) {
             Some(bytes) => bytes,
             None => {
