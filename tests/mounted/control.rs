@@ -432,3 +432,70 @@ fn a_store_in_use_elsewhere_is_not_changed() {
     let mut whole = String::new();
     File::open(place.mnt().join("stats")).unwrap().read_to_string(&mut whole).unwrap();
 }
+
+/// > While a file in batches/, an endless file or array.npy is open or mapped, opening delete gives EBUSY; closed, it does not.
+/// > After a delete array.npy and the files in batches/ are other inodes, and made of the records that are left.
+#[test]
+fn files_of_the_whole_index_space_hold_it_still() {
+    let place = Place::new();
+    let store = Store::create(place.store(), Version::V1).unwrap();
+    zrfs::dataset::Schema::new("<i8", &[2], Codec::Raw).unwrap().write(&store).unwrap();
+    let bytes: Vec<u8> = (0..200i64).flat_map(i64::to_le_bytes).collect();
+    store.append(&bytes, 16, Codec::Raw).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    place.mount(&["mode=sequential,batch_size=4"]);
+    let path = |name: &str| place.mnt().join(name);
+    let numbers = |name: &str| -> Vec<i64> {
+        let file = fs::read(path(name)).unwrap();
+        npyz::NpyFile::new(&file[..]).unwrap().into_vec().unwrap()
+    };
+    let names = [
+        "array.npy",
+        "batches/7.npy",
+        "batches/7.tar",
+        "batches/7.index.npy",
+        "batch",
+        "batch.npy",
+        "batch.tar",
+    ];
+    for name in names {
+        let mut file = File::open(path(name)).unwrap();
+        refused(write(&path("delete"), b"3\n"), libc::EBUSY);
+        let mut some = [0; 100];
+        file.read_exact(&mut some).unwrap();
+        drop(file);
+        drop(File::options().write(true).open(path("delete")).unwrap());
+    }
+    let mut child = Command::new("python3")
+        .arg("-c")
+        .arg("import mmap, sys\nf = open(sys.argv[1], 'rb')\nm = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)\nf.close()\nprint(m[0], flush=True)\nsys.stdin.read()")
+        .arg(path("array.npy"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
+    refused(write(&path("delete"), b"3\n"), libc::EBUSY);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    // A writer that has delete open already is refused by the write.
+    let mut early = File::options().write(true).open(path("delete")).unwrap();
+    let batch = File::open(path("batches/0.npy")).unwrap();
+    refused(early.write(b"3\n").map(drop), libc::EBUSY);
+    drop(batch);
+
+    let before: Vec<u64> = names[..4].iter().map(|name| fs::metadata(path(name)).unwrap().ino()).collect();
+    assert_eq!(numbers("array.npy"), (0..200).collect::<Vec<_>>());
+    assert_eq!(numbers("batches/24.npy"), (192..200).collect::<Vec<_>>());
+    assert_eq!(numbers("batches/025.npy"), (0..8).collect::<Vec<_>>());
+    wait_for("the kernel has let go", || File::options().write(true).open(path("delete")).is_ok());
+    write(&path("delete"), b"0 99\n").unwrap();
+    let after: Vec<u64> = names[..4].iter().map(|name| fs::metadata(path(name)).unwrap().ino()).collect();
+    assert!(before.iter().zip(&after).all(|(before, after)| before != after));
+    let left: Vec<i64> = [196, 197].into_iter().chain(2..196).collect();
+    assert_eq!(numbers("array.npy"), left);
+    let twice: Vec<i64> = left.iter().chain(&left).copied().collect();
+    assert_eq!(numbers("batches/24.npy"), twice[192..200]);
+    assert_eq!(numbers("batches/0.index.npy"), [0, 1, 2, 3]);
+}

@@ -35,7 +35,7 @@ class WholeMount(Case):
         os.chown(out, user, user)
         prefix = as_nobody() if user == NOBODY else []
         quiet = lambda *args: self.quiet(*prefix, *args)
-        quiet("grep", "-r", "-c", "needle", self.mnt)
+        quiet("grep", "-r", "-c", "-e", "needle", "-e", "descr", self.mnt)
         quiet("find", self.mnt, "-size", "+0")
         quiet("du", "-s", self.mnt)
         quiet("tar", "-C", self.mnt, "-cf", out / "all.tar", ".")
