@@ -26,16 +26,17 @@ import importing
 import loader
 import mounted
 import sampler
+import streaming
 from data import MIB
 from results import Results
 from sides import LOADERX, ZRFS, ZRFS_C, Programs, Wrong
 
 SUBJECTS = {"gather": gather, "append": append, "loader": loader, "sampler": sampler, "mounted": mounted,
-            "importing": importing}
+            "streaming": streaming, "importing": importing}
 
 # Rounds of a run: in full, --quick, --smoke.
 ROUNDS = {"gather": (15, 3, 1), "append": (5, 3, 1), "loader": (7, 3, 1), "sampler": (15, 3, 1),
-          "mounted": (7, 3, 1), "importing": (5, 3, 1)}
+          "mounted": (7, 3, 1), "streaming": (7, 3, 1), "importing": (5, 3, 1)}
 
 
 def machine(folder):

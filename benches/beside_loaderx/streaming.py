@@ -1,0 +1,110 @@
+"""Endless batches through a mount, read as a file, beside loaderx's loader."""
+
+import os
+import shutil
+import time
+
+import numpy as np
+
+from data import BATCH, MIB, checksum, source
+from loader import AHEAD, BEFORE, CASES, CHECKED, IID, SEED, pairs
+from mounted import mounted
+from results import say
+from sides import LOADERX, Wrong, expect, in_turn
+
+MOUNT = "mount"
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Stream:
+    """A reader of `batch`: a MiB a request, always into the same memory."""
+
+    def __init__(self, path, item_len):
+        self.file = os.open(path, os.O_RDONLY)
+        self.batch = BATCH * item_len
+        self.buffer = bytearray(MIB)
+
+    def read(self, size, sink=None):
+        view = memoryview(self.buffer)
+        while size:
+            n = os.readv(self.file, [view[:min(size, MIB)]])
+            if n == 0:
+                raise Wrong("an endless file has ended")
+            if sink is not None:
+                sink += view[:n]
+            size -= n
+
+    def skip(self, batches):
+        self.read(batches * self.batch)
+
+    def whole(self):
+        got = bytearray()
+        self.read(self.batch, got)
+        return got
+
+    def close(self):
+        os.close(self.file)
+
+
+def processor_time(mount_point):
+    """Seconds of this process and of the daemon that serves a mount."""
+    ticks = 0
+    for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                args = file.read().split(b"\0")
+            if not args[0].endswith(b"zrfs") or os.fsencode(mount_point) not in args:
+                continue
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        except OSError:
+            continue
+    return ticks / TICK + time.process_time()
+
+
+def measure(run):
+    for case in CASES:
+        measure_case(run, case)
+
+
+def measure_case(run, case):
+    records, steps = run.records(case.records), run.times(case.steps)
+    say(f"streaming {case.name}: {records} records")
+    array = source(run.folder, "walk", case.item_len, records)
+    labels = np.arange(records, dtype=np.int64)
+    np.save(run.path("labels.npy"), labels)
+    data_path, label_path = run.path("data.zr"), run.path("label.zr")
+    with run.start(LOADERX) as sides:
+        sides[LOADERX].ask("write", data_path, array.filename, case.codec)
+        sides[LOADERX].ask("write", label_path, run.path("labels.npy"), case.codec)
+        indices = np.array(sides[LOADERX].ask("indices", IID, records, SEED, AHEAD)).reshape(AHEAD, BATCH)
+    batches = [(checksum(array[batch]), checksum(labels[batch])) for batch in indices]
+    with run.start(LOADERX) as sides, mounted(run.args.zrfs, data_path, run.folder, f"seed={SEED}") as where:
+        theirs = sides[LOADERX]
+        theirs.ask("stream", data_path, label_path, 4, 4, SEED)
+        seen = pairs(theirs.ask("batchsums", CHECKED))
+        if not set(seen) <= set(batches):
+            raise Wrong(f"streaming {case.name} by {LOADERX}: what was read differs from its source")
+        mount_point = os.path.dirname(where)
+        ours = Stream(os.path.join(mount_point, "batch"), case.item_len)
+        sums = [checksum(np.frombuffer(ours.whole(), np.uint8)) for _ in range(CHECKED)]
+        expect(f"streaming {case.name} by {MOUNT}", sums, [data for data, _ in batches[:CHECKED]])
+        samples = {MOUNT: [], LOADERX: []}
+        busy = []
+        for i in range(run.rounds):
+            for name in in_turn(samples, i):
+                if name == LOADERX:
+                    nanoseconds, = theirs.ask("batches", BEFORE, steps)
+                else:
+                    ours.skip(BEFORE)
+                    before, begin = processor_time(mount_point), time.perf_counter_ns()
+                    ours.skip(steps)
+                    nanoseconds = time.perf_counter_ns() - begin
+                    busy.append((processor_time(mount_point) - before) / (nanoseconds / 1e9))
+                samples[name].append(steps / (nanoseconds / 1e9))
+        ours.close()
+    for path in (data_path, label_path):
+        shutil.rmtree(path)
+    run.results.add(case.name, "batches/s", MOUNT, samples[MOUNT], LOADERX, samples[LOADERX], case.target)
+    run.results.add(f"{case.name}, cores busy", "cores", MOUNT, busy)
