@@ -22,6 +22,7 @@ use fuser::{
 use super::affinity;
 use super::control::{Job, Jobs};
 use super::errno::{errno, refusal};
+use crate::error::Error;
 use crate::view::{Access, Attributes, Keep, Kind, Listing, Node, Opened, Opening, Paging, View, Written};
 
 /// How long the kernel keeps names and attributes that change only when we say so.
@@ -197,17 +198,18 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // A piece of a large file: the kernel reads ahead while the client works on what it has.
-        if offset > 0 || size > WHOLE_FILE {
-            affinity::roam();
-        }
         guarded("read", || {
             let node = match node(ino) {
                 Ok(node) => node,
                 Err(e) => return reply.error(e),
             };
+            // A piece of a large file: the kernel reads ahead while the client works on what it has. Batches are decoded on
+            // all processors, by threads that begin where this one may run.
+            if offset > 0 || size > WHOLE_FILE || node.pins() {
+                affinity::roam();
+            }
             if node.pins() {
-                let answer = move |bytes: crate::error::Result<&[u8]>| match bytes {
+                let answer = move |bytes: Result<&[u8], Error>| match bytes {
                     Ok(bytes) => reply.data(bytes),
                     Err(e) => reply.error(errno(&e)),
                 };

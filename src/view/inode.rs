@@ -123,11 +123,11 @@ impl Node {
             Node::Folder(id) => FOLDERS << TAG | u64::from(id.number()),
             Node::Link(id) => LINKS << TAG | u64::from(id.number()),
             Node::Sampled(which, epoch) => {
-                SAMPLED << TAG | kind(&Sampled::ALL, &which) << SAMPLED_KIND | epoch % (1 << SAMPLED_KIND)
+                SAMPLED << TAG | kind(&Sampled::ALL, &which) << SAMPLED_KIND | (epoch % (1 << SAMPLED_KIND))
             }
             Node::Step(file, step, epoch) => {
-                let which = kind(&StepFile::ALL, &file) << STEP_KIND | epoch % STEP_EPOCHS << STEP_BITS;
-                STEPS << TAG | which | step % MAX_STEPS
+                let which = kind(&StepFile::ALL, &file) << STEP_KIND | (epoch % STEP_EPOCHS) << STEP_BITS;
+                STEPS << TAG | which | (step % MAX_STEPS)
             }
         }
     }

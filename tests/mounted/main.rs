@@ -10,6 +10,7 @@
 )]
 #![cfg(feature = "fuse")]
 
+mod batches;
 mod control;
 mod place;
 mod tree;

@@ -18,6 +18,8 @@ pub(super) const CLASS: &[u8] = b"cls";
 const INDEX: &[u8] = b"idx";
 /// Longest extension that a header has room for behind the longest key.
 const MAX_EXTENSION: usize = 64;
+/// The number of those that a table has no room for: they are shown as plain bytes.
+const NO_EXTENSION: u16 = u16::MAX;
 /// 1980-01-01, as old as archives may be. That of the records would not be the same in every run.
 const MODIFIED: u64 = 315_532_800;
 
@@ -44,13 +46,14 @@ pub(super) struct Extensions {
 }
 
 impl Extensions {
-    /// The number of `ext`. One that has no room, as nobody gives it by accident, is that of plain bytes.
+    /// The number of `ext`.
     pub(super) fn number(&mut self, ext: &[u8]) -> u16 {
         if let Some(&number) = self.known.get(ext) {
             return number;
         }
-        let Some(number) = u16::try_from(self.list.len()).ok().filter(|_| ext.len() <= MAX_EXTENSION) else {
-            return if ext == b"bin" { 0 } else { self.number(b"bin") };
+        let next = u16::try_from(self.list.len()).ok();
+        let Some(number) = next.filter(|&next| next < NO_EXTENSION && ext.len() <= MAX_EXTENSION) else {
+            return NO_EXTENSION;
         };
         self.list.push(ext.to_vec());
         self.known.insert(ext.to_vec(), number);

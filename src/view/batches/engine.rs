@@ -301,7 +301,8 @@ impl Engine {
                 own_extension(&source.store, index).unwrap_or_else(|| CLASS.to_vec())
             }
         };
-        (number, extensions.number(&archive::label_extension(&label, data)))
+        let label = archive::label_extension(&label, extensions.get(number));
+        (number, extensions.number(&label))
     }
 }
 

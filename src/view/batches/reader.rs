@@ -49,14 +49,17 @@ pub(super) struct Part {
     table: Option<(Arc<Table>, u64)>,
 }
 
+/// A part that is kept, and its place in the file.
+type Held = (PartKey, Range<u64>, Arc<Bytes>);
+
 pub(super) struct Reader {
     pub(super) engine: Arc<Engine>,
     pub(super) epoch: Arc<Epoch>,
     pub(super) node: Node,
     pub(super) layout: Layout,
     track: Mutex<Track>,
-    /// The parts that are kept for it, each with its place in the file; those that came last behind.
-    window: Mutex<VecDeque<(PartKey, Range<u64>, Arc<Bytes>)>>,
+    /// The parts that are kept for it; those that came last behind.
+    window: Mutex<VecDeque<Held>>,
     is_closed: AtomicBool,
 }
 
@@ -104,7 +107,7 @@ impl Reader {
     pub(super) fn note(&self, range: &Range<u64>) -> Result<Option<usize>> {
         let mut track = lock(&self.track);
         let is_stream = matches!(self.layout, Layout::Endless(_));
-        if is_stream && range.start > track.end {
+        if is_stream && !(range.start..=range.start.saturating_add(BEHIND)).contains(&track.end) {
             return Err(not_sought());
         }
         let is_near = range.start.abs_diff(track.end) <= NEAR;
@@ -150,7 +153,7 @@ impl Reader {
         self.let_go(gone);
     }
 
-    fn let_go(&self, parts: VecDeque<(PartKey, Range<u64>, Arc<Bytes>)>) {
+    fn let_go(&self, parts: VecDeque<Held>) {
         if !parts.is_empty() {
             let keys: Vec<PartKey> = parts.iter().map(|(key, ..)| *key).collect();
             drop(parts);
