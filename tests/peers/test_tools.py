@@ -161,7 +161,7 @@ class Reading(Tools):
                 self.assertEqual(st.st_blocks, -(-len(self.contents[i]) // 512))
                 self.assertEqual((st.st_uid, st.st_gid), (os.getuid(), os.getgid()))
                 self.assertGreater(st.st_mtime, 0)
-            self.assertEqual(sorted(os.listdir(mount.point)), ["README", "records", "stats", "tree"])
+            self.assertEqual(sorted(os.listdir(mount.point)), ["README", "batches", "compact", "delete", "records", "stats", "tree"])
 
     def test_stats_and_readme(self):
         with self.mount(self.store) as mount:
