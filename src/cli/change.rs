@@ -4,15 +4,26 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use indicatif::HumanBytes;
-use zrfs::store::Move;
+use zrfs::store::{Compaction, Move};
 use zrfs::{Error, Store, Version};
 
+use super::live::{self, Live};
 use super::output::{Output, count};
 use super::signals::Stop;
 use super::{DeleteArgs, Failure, Outcome, progress};
 
 /// `zrfs delete`
 pub(super) fn delete(args: &DeleteArgs) -> Outcome {
+    if !args.with.is_empty() {
+        for path in std::iter::once(&args.store).chain(&args.with) {
+            if Live::at(path)?.is_some() {
+                let text = "--with takes stores that are not mounted: labels follow where they were given at mount, by";
+                return Err(Failure::Usage(format!("{}: {text} zrfs mount -o labels=STORE", path.display())));
+            }
+        }
+    } else if let Some(live) = Live::at(&args.store)? {
+        return live::delete(&live, &args.records);
+    }
     // A signal waits until the delete is done: that is a moment.
     let _stop = Stop::on_signals()?;
     let store = Store::open(&args.store)?;
@@ -33,18 +44,29 @@ pub(super) fn delete(args: &DeleteArgs) -> Outcome {
         tell_moves(&mut out, &moves)?;
         for store in &stores {
             let left = store.len();
-            let path = store.path().display();
-            out.line(format_args!("{path}: deleted {}, {left} left", count(before - left, "record")))?;
+            tell_deleted(&mut out, store.path(), before - left, left)?;
         }
         out.finish()
     };
-    tell().map_err(|failure| match failure {
-        Failure::Failed(e) => {
-            let text = format!("the records are deleted, but the moves were not told: {e}");
-            Failure::Failed(Error::new(e.kind(), text))
+    tell().map_err(Failure::after_delete)
+}
+
+/// The line that ends a delete.
+pub(super) fn tell_deleted(out: &mut Output, path: &Path, deleted: u64, left: u64) -> Outcome {
+    out.line(format_args!("{}: deleted {}, {left} left", path.display(), count(deleted, "record")))
+}
+
+impl Failure {
+    /// A failure to tell what a delete has done.
+    pub(super) fn after_delete(self) -> Failure {
+        match self {
+            Failure::Failed(e) => {
+                let text = format!("the records are deleted, but the moves were not told: {e}");
+                Failure::Failed(Error::new(e.kind(), text))
+            }
+            other => other,
         }
-        other => other,
-    })
+    }
 }
 
 /// One line for each record that has another index now.
@@ -54,6 +76,13 @@ pub(super) fn tell_moves(out: &mut Output, moves: &[Move]) -> Outcome {
 
 /// `zrfs compact`
 pub(super) fn compact(path: &Path, accept: bool) -> Outcome {
+    if let Some(live) = Live::at(path)? {
+        if accept {
+            let text = "--accept takes a store that is not mounted; zrfs umount comes first";
+            return Err(Failure::Usage(format!("{}: {text}", path.display())));
+        }
+        return live::compact(&live);
+    }
     let stop = Stop::on_signals()?;
     let store = Store::open(path)?;
     if accept {
@@ -66,7 +95,11 @@ pub(super) fn compact(path: &Path, accept: bool) -> Outcome {
         if stop.is_raised() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
-    let done = done?;
+    tell_compaction(path, &done?)
+}
+
+/// What a compaction has done.
+pub(super) fn tell_compaction(path: &Path, done: &Compaction) -> Outcome {
     let mut out = Output::new();
     out.line(format_args!(
         "{}: moved {}, {}; freed {} of disk",

@@ -10,6 +10,7 @@ mod daemon;
 mod demo;
 mod export;
 mod import;
+mod live;
 mod mount;
 mod names;
 mod output;
@@ -155,7 +156,7 @@ enum Links {
   zrfs ls photos.zr --names list.txt
   zrfs ls photos.zr --json | jq .name")]
 struct LsArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     #[command(flatten)]
     records: RecordsArgs,
@@ -179,7 +180,7 @@ struct LsArgs {
   zrfs export photos.zr - | ssh host tar -x -C photos
   zrfs export features.zr features.npy 0-999")]
 struct ExportArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     /// What to write: NAME.npy, NAME.tar, - (a tar on standard output), or a folder that is not there yet or empty
     dest: PathBuf,
@@ -198,7 +199,7 @@ struct ExportArgs {
   echo cats/a.jpg | zrfs cat photos.zr --names - > a.jpg"
 )]
 struct CatArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     #[command(flatten)]
     records: RecordsArgs,
@@ -208,9 +209,10 @@ struct CatArgs {
 #[derive(Args)]
 #[command(after_help = "Examples:
   zrfs stats photos.zr
-  zrfs stats photos.zr --json")]
+  zrfs stats photos.zr --json
+  zrfs stats /mnt/photos")]
 struct StatsArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     /// As one JSON object
     #[arg(long)]
@@ -228,7 +230,7 @@ struct StatsArgs {
   zrfs sample photos.zr --mode shuffle --rank 1 --world 4 --start 1000 --steps 10
   zrfs sample photos.zr | zrfs cat photos.zr - > batch.bin")]
 struct SampleArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     /// The order of the indices
     #[arg(long, value_enum, default_value = "iid")]
@@ -279,7 +281,8 @@ impl From<ModeName> for Mode {
 /// Delete records: all that are named, or none
 ///
 /// The last records move into the holes, from the highest hole down, so indices stay without gaps; each move is printed as
-/// `1999 -> 7`. The space comes back with `zrfs compact`. No other process may have the store open.
+/// `1999 -> 7`. The space comes back with `zrfs compact`. No other process may have the store open; one that is mounted is
+/// named by its mount point.
 #[derive(Args)]
 #[command(
     override_usage = "zrfs delete [OPTIONS] <STORE> <RECORDS...|--names <FILE>>",
@@ -288,10 +291,11 @@ impl From<ModeName> for Mode {
   zrfs delete photos.zr 7 100-199
   zrfs delete photos.zr - < bad-indices.txt
   zrfs delete photos.zr --names bad-files.txt
-  zrfs delete data.zr 7 --with labels.zr"
+  zrfs delete data.zr 7 --with labels.zr
+  zrfs delete /mnt/photos 7 100-199"
 )]
 struct DeleteArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     #[command(flatten)]
     records: RecordsArgs,
@@ -303,12 +307,13 @@ struct DeleteArgs {
 /// Give back the disk that deleted records have left
 ///
 /// The bytes of the other records slide together. Every record stays whole at every moment: what is cut off is done by the
-/// next run. No other process may have the store open.
+/// next run. No other process may have the store open; one that is mounted is named by its mount point, and serves meanwhile.
 #[derive(Args)]
-#[command(after_help = "Example:
-  zrfs compact photos.zr")]
+#[command(after_help = "Examples:
+  zrfs compact photos.zr
+  zrfs compact /mnt/photos")]
 struct CompactArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     /// Give up the last records, where another program has deleted them and nothing else
     #[arg(long)]
@@ -324,7 +329,7 @@ struct CompactArgs {
   zrfs verify photos.zr
   zrfs verify photos.zr --json | jq '.bad[].index'")]
 struct VerifyArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     /// As one JSON object
     #[arg(long)]
@@ -339,7 +344,7 @@ struct VerifyArgs {
 #[command(after_help = "Example:
   zrfs repair photos.zr")]
 struct RepairArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
 }
 
@@ -352,7 +357,7 @@ struct RepairArgs {
   zrfs seal photos.zr
   zrfs seal photos.zr --undo")]
 struct SealArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     /// Give meta.zr its full size again, so that loaderx can append
     #[arg(long)]
@@ -377,7 +382,7 @@ Options (-o): ro, allow_other, allow_root, noexec, uid=N, gid=N, umask=OCTAL,
   opens), labels=STORE (label i belongs to record i);
   and what mount(8) and fstab pass on: nofail, _netdev, user, noauto, x-…")]
 struct MountArgs {
-    /// The store
+    /// The store, or the mount point of a live mount
     store: PathBuf,
     /// An existing folder
     mountpoint: PathBuf,
@@ -453,22 +458,7 @@ pub(crate) fn run() -> ExitCode {
     raise_open_files();
     // A write past the file size limit then fails with an error instead of ending the process half way.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    let outcome = match cli.command {
-        Command::Import(args) => import::run(&args),
-        Command::Export(args) => export::run(&args),
-        Command::Ls(args) => show::ls(&args),
-        Command::Cat(args) => show::cat(&args),
-        Command::Sample(args) => sample::run(&args),
-        Command::Stats(args) => show::stats(&args.store, args.json),
-        Command::Delete(args) => change::delete(&args),
-        Command::Compact(args) => change::compact(&args.store, args.accept),
-        Command::Verify(args) => check::verify(&args.store, args.json),
-        Command::Repair(args) => check::repair(&args.store),
-        Command::Seal(args) => change::seal(&args.store, args.undo),
-        Command::Mount(args) => mount::mount(&args),
-        Command::Umount(args) => mount::umount(&args.mountpoint),
-        Command::Demo(DemoArgs {}) => demo::run(),
-    };
+    let outcome = run_command(cli.command);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(text)) => {
@@ -485,6 +475,33 @@ pub(crate) fn run() -> ExitCode {
             let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What reads a store, or changes it with no help of a mount, takes the one behind a mount point.
+fn run_command(command: Command) -> Outcome {
+    match command {
+        Command::Import(mut args) => {
+            args.paths = match args.paths.pop() {
+                Some(store) => args.paths.into_iter().chain([live::store(store)?]).collect(),
+                None => Vec::new(),
+            };
+            args.labels = args.labels.map(live::store).transpose()?;
+            import::run(&args)
+        }
+        Command::Export(args) => export::run(&ExportArgs { store: live::store(args.store)?, ..args }),
+        Command::Ls(args) => show::ls(&LsArgs { store: live::store(args.store)?, ..args }),
+        Command::Cat(args) => show::cat(&CatArgs { store: live::store(args.store)?, ..args }),
+        Command::Sample(args) => sample::run(&SampleArgs { store: live::store(args.store)?, ..args }),
+        Command::Stats(args) => show::stats(&args.store, args.json),
+        Command::Delete(args) => change::delete(&args),
+        Command::Compact(args) => change::compact(&args.store, args.accept),
+        Command::Verify(args) => check::verify(&live::store(args.store)?, args.json),
+        Command::Repair(args) => check::repair(&live::store(args.store)?),
+        Command::Seal(args) => change::seal(&live::store(args.store)?, args.undo),
+        Command::Mount(args) => mount::mount(&MountArgs { store: live::store(args.store)?, ..args }),
+        Command::Umount(args) => mount::umount(&args.mountpoint),
+        Command::Demo(DemoArgs {}) => demo::run(),
     }
 }
 

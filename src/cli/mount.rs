@@ -5,13 +5,14 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zrfs::fuse::{Ending, MountOptions, Mountpoint, Session, Unmounter};
 use zrfs::view::View;
 use zrfs::{Error, ErrorKind, Store};
 
-use super::{MountArgs, Outcome, daemon};
+use super::{MountArgs, Outcome, daemon, live};
 
 /// How long after its unmount a session has to end by itself.
 const GRACE: Duration = Duration::from_secs(1);
@@ -33,6 +34,9 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
     end_on_signals(session.unmounter())?;
     let (store, target, len) = (args.store.display(), session.target().display(), session.records());
     let mut ready = format!("{store} is mounted at {target}: {len} records");
+    if !session.can_change() && !options.is_read_only() {
+        ready.push_str(" (read-only)");
+    }
     match session.nameless() {
         0 => {}
         nameless => {
@@ -67,7 +71,8 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
         return Err(Error::new(ErrorKind::Unsupported, text).with_help("mount it elsewhere"));
     }
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let labels = options.labels.as_deref().map(|labels| open(labels, options)).transpose()?;
+    let labels = options.labels.clone().map(live::store).transpose()?;
+    let labels = labels.map(|labels| open(&labels, options)).transpose()?;
     let view = View::new(store, labels, options.view(uid, gid))?;
     Session::mount(view, &target, options)
 }
@@ -79,7 +84,14 @@ fn open(path: &Path, options: &MountOptions) -> Result<Store, Error> {
     }
     Store::open(path).or_else(|e| {
         let store = Store::open_read_only(path)?;
-        log::warn!("{e}; it is mounted read-only");
+        // Who may not write to it knows, and the command's own line says so.
+        let is_usual = matches!(
+            e.raw_os_error().map(Errno::from_raw_os_error),
+            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS)
+        );
+        if !is_usual {
+            log::warn!("{e}; it is mounted read-only");
+        }
         Ok(store)
     })
 }

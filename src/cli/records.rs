@@ -32,9 +32,24 @@ impl RecordsArgs {
     pub(super) fn find(&self, store: &Store) -> Result<Option<Vec<Range<u64>>>, Failure> {
         match &self.names {
             Some(list) => Ok(Some(by_name::resolve(store, list, self.null)?)),
-            None if self.records.is_empty() => Ok(None),
-            None => parse(&self.records, store.len()).map(Some),
+            None => self.find_indices(store.len()),
         }
+    }
+
+    /// The same where the store has `length` records and is opened by `open`, for its names alone. It is closed again.
+    pub(super) fn find_in(
+        &self,
+        length: u64,
+        open: impl FnOnce() -> zrfs::Result<Store>,
+    ) -> Result<Option<Vec<Range<u64>>>, Failure> {
+        match &self.names {
+            Some(_) => self.find(&open()?),
+            None => self.find_indices(length),
+        }
+    }
+
+    fn find_indices(&self, length: u64) -> Result<Option<Vec<Range<u64>>>, Failure> {
+        if self.records.is_empty() { Ok(None) } else { parse(&self.records, length).map(Some) }
     }
 }
 

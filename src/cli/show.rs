@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use indicatif::HumanBytes;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use zrfs::dataset::Schema;
 use zrfs::store::{NamedNode, NodeKind};
-use zrfs::{ErrorKind, Store};
+use zrfs::{Error, ErrorKind, Store};
 
 use super::batch::{Bad, Batch};
+use super::live::Live;
 use super::names::{self, Paths};
 use super::output::Output;
 use super::surrogates::JsonName;
@@ -116,44 +117,62 @@ fn write(batch: &mut Batch<()>, store: &Store, out: &mut Output, bad: &mut Bad) 
 
 /// `zrfs stats`
 pub(super) fn stats(path: &Path, json: bool) -> Outcome {
+    if let Some(live) = Live::at(path)? {
+        let mut figures = live.stats()?;
+        if !json {
+            // What the file system says is the store's.
+            let space = rustix::fs::statvfs(path)
+                .map_err(|e| Error::io(format!("can't look at {}", path.display()), e.into()))?;
+            let allocated = space.f_blocks.saturating_mul(space.f_frsize);
+            figures.insert("allocated_bytes".to_owned(), json!(allocated));
+        }
+        return tell_figures(path, figures, json);
+    }
     let store = Store::open_read_only(path)?;
-    let stats = store.stats()?;
-    let (allocated, apparent) = (store.allocated()?, store.apparent()?);
+    let mut figures = store.stats()?.to_json();
+    figures.insert("allocated_bytes".to_owned(), json!(store.allocated()?));
+    figures.insert("apparent_bytes".to_owned(), json!(store.apparent()?));
     let schema = Schema::read(&store).unwrap_or_else(|e| {
         log::warn!("{e}");
         None
     });
-    let mut out = Output::new();
-    if json {
-        let mut figures = stats.to_json();
-        figures.insert("allocated_bytes".to_owned(), json!(allocated));
-        figures.insert("apparent_bytes".to_owned(), json!(apparent));
-        if let Some(schema) = &schema {
-            figures.insert("dtype".to_owned(), json!(schema.dtype()));
-            figures.insert("shape".to_owned(), json!(schema.shape()));
-        }
-        out.line(serde_json::Value::Object(figures))?;
-    } else {
-        out.line(format_args!("store        {}", path.display()))?;
-        out.line(format_args!("version      {}", stats.version.number()))?;
-        out.line(format_args!("records      {}", stats.records))?;
-        if stats.named > 0 {
-            out.line(format_args!("named        {}", stats.named))?;
-        }
-        if let Some(schema) = &schema {
-            out.line(format_args!("each         dtype {}, shape {:?}", schema.dtype(), schema.shape()))?;
-        }
-        out.line(format_args!("decoded      {}", HumanBytes(stats.logical_bytes)))?;
-        out.line(format_args!("stored       {}", HumanBytes(stats.live_bytes)))?;
-        out.line(format_args!("on disk      {}", HumanBytes(allocated)))?;
-        out.line(format_args!("apparent     {}, holes included", HumanBytes(apparent)))?;
-        out.line(format_args!("reclaimable  {}", HumanBytes(stats.reclaimable())))?;
-        out.line(format_args!("freeable     {} by zrfs compact", HumanBytes(stats.freeable)))?;
-        if stats.damaged > 0 {
-            out.line(format_args!("damaged      {} records", stats.damaged))?;
-        }
+    if let Some(schema) = &schema {
+        figures.insert("dtype".to_owned(), json!(schema.dtype()));
+        figures.insert("shape".to_owned(), json!(schema.shape()));
     }
-    out.finish()?;
+    tell_figures(path, figures, json)?;
     store.check_header()?;
     Ok(())
+}
+
+/// Figures as JSON, or as lines for people, of those that there are.
+fn tell_figures(path: &Path, figures: Map<String, Value>, json: bool) -> Outcome {
+    let mut out = Output::new();
+    if json {
+        out.line(Value::Object(figures))?;
+        return out.finish();
+    }
+    let figure = |name: &str| figures.get(name).and_then(Value::as_u64);
+    let mut line = |title: &str, text: Option<String>| match text {
+        Some(text) => out.line(format_args!("{title:<13}{text}")),
+        None => Ok(()),
+    };
+    let number = |name| figure(name).map(|n| n.to_string());
+    let bytes = |name| figure(name).map(|n| HumanBytes(n).to_string());
+    line("store", Some(path.display().to_string()))?;
+    line("version", number("version"))?;
+    line("records", number("records"))?;
+    line("named", number("named").filter(|named| named != "0"))?;
+    if let (Some(dtype), Some(shape)) = (figures.get("dtype").and_then(Value::as_str), figures.get("shape")) {
+        let shape: Vec<String> = shape.as_array().into_iter().flatten().map(Value::to_string).collect();
+        line("each", Some(format!("dtype {dtype}, shape [{}]", shape.join(", "))))?;
+    }
+    line("decoded", bytes("logical_bytes"))?;
+    line("stored", bytes("live_bytes"))?;
+    line("on disk", bytes("allocated_bytes"))?;
+    line("apparent", bytes("apparent_bytes").map(|apparent| apparent + ", holes included"))?;
+    line("reclaimable", bytes("reclaimable"))?;
+    line("freeable", bytes("freeable").map(|freeable| freeable + " by zrfs compact"))?;
+    line("damaged", number("damaged").filter(|n| n != "0").map(|n| n + " records"))?;
+    out.finish()
 }

@@ -19,9 +19,9 @@ use fuser::{
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::affinity;
 use super::control::{Job, Jobs};
 use super::errno::{errno, refusal};
+use super::{MountOptions, affinity};
 use crate::error::Error;
 use crate::view::{Access, Attributes, Keep, Kind, Listing, Node, Opened, Opening, Paging, View, Written};
 
@@ -40,11 +40,17 @@ pub(super) struct Adapter {
     jobs: Jobs,
     /// The kernel opens directories by itself once we say that we need no word of it: two requests less for each folder.
     opens_directories: bool,
+    /// The same for files, where the mount's are data alone: there is no word of a close either.
+    opens_files: bool,
+    data_only: bool,
+    /// Whether records have extended attributes.
+    xattr: bool,
 }
 
 impl Adapter {
-    pub(super) fn new(view: Arc<View>, jobs: Jobs) -> Adapter {
-        Adapter { view, jobs, opens_directories: false }
+    pub(super) fn new(view: Arc<View>, jobs: Jobs, options: &MountOptions) -> Adapter {
+        let &MountOptions { data_only, xattr, .. } = options;
+        Adapter { view, jobs, opens_directories: false, opens_files: false, data_only, xattr }
     }
 
     fn listing(&self, ino: INodeNo) -> Result<Listing<'_>, Errno> {
@@ -107,6 +113,15 @@ pub(super) fn guarded(request: &str, handler: impl FnOnce()) {
     }
 }
 
+/// Answers with extended attributes: with how long they are where there is no room, which is a question.
+fn extended(reply: ReplyXattr, room: u32, bytes: &[u8]) {
+    match u32::try_from(bytes.len()) {
+        Ok(len) if room == 0 => reply.size(len),
+        Ok(len) if len <= room => reply.data(bytes),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
+
 /// Node of an inode number that the kernel sends back to us.
 fn node(ino: INodeNo) -> Result<Node, Errno> {
     Node::from_number(ino.0).ok_or(Errno::ESTALE)
@@ -125,7 +140,9 @@ impl Filesystem for Adapter {
         ] {
             let _ = config.add_capabilities(capability);
         }
-        self.opens_directories = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        let offers = |capability| config.capabilities().contains(capability);
+        self.opens_directories = offers(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        self.opens_files = self.data_only && offers(InitFlags::FUSE_NO_OPEN_SUPPORT);
         let _ = config.set_max_background(BACKGROUND);
         Ok(())
     }
@@ -173,6 +190,11 @@ impl Filesystem for Adapter {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         affinity::opened(req.pid());
         guarded("open", || {
+            // For good: the kernel opens each file by itself from now on, for reading by its page cache. Nothing can be
+            // deleted through such a mount, so nobody needs to know what is open.
+            if self.opens_files {
+                return reply.error(Errno::ENOSYS);
+            }
             let access = match flags.acc_mode() {
                 OpenAccMode::O_RDONLY => Access::Read,
                 _ => Access::Write,
@@ -372,15 +394,38 @@ impl Filesystem for Adapter {
         });
     }
 
+    // Without the option both are answered "not here" for good: `ls -l` asks for security labels, file by file.
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if !self.xattr {
+            return reply.error(Errno::ENOSYS);
+        }
+        guarded("getxattr", || {
+            let found = node(ino)
+                .and_then(|node| self.view.extended_attribute(node, name.as_bytes()).map_err(|e| errno(&e)));
+            match found {
+                Ok(Some(value)) => extended(reply, size, value.as_bytes()),
+                Ok(None) => reply.error(Errno::ENODATA),
+                Err(e) => reply.error(e),
+            }
+        });
+    }
+
+    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        if !self.xattr {
+            return reply.error(Errno::ENOSYS);
+        }
+        guarded("listxattr", || match node(ino) {
+            Ok(node) => {
+                let names = self.view.attribute_names(node).iter();
+                let list: Vec<u8> = names.flat_map(|name| name.bytes().chain([0])).collect();
+                extended(reply, size, &list);
+            }
+            Err(e) => reply.error(e),
+        });
+    }
+
     // What follows answers "not here" for good, so that the kernel stops asking; fuser's own answers also log.
-
-    fn getxattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn listxattr(&self, _req: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
-    }
 
     fn lseek(
         &self,

@@ -12,7 +12,7 @@ mod mountpoint;
 mod options;
 mod session;
 
-pub use mountpoint::{MountEntry, Mountpoint, mounts};
+pub use mountpoint::{MountEntry, Mountpoint, mounted_at, mounts};
 pub use options::MountOptions;
 pub use session::{Ending, Session, Unmounter, unmount};
 

@@ -7,6 +7,7 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,6 +19,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use super::{FSTYPE, MountOptions};
 use crate::error::{Error, ErrorKind, Result};
+
+/// Inode number of a mount's root.
+const ROOT: u64 = 1;
 
 /// One line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,6 +288,34 @@ pub(super) fn detach(target: &Path, how: UnmountFlags) -> Result<()> {
 /// What is mounted last at exactly `path`.
 pub(super) fn topmost(path: &Path) -> Result<Option<MountEntry>> {
     Ok(mounts()?.into_iter().rfind(|entry| entry.target == path))
+}
+
+/// The store behind the zrfs mount whose root is `path`; `None` where it is something else, or is not there.
+///
+/// # Errors
+/// One that says what to do where the mount's daemon is gone.
+pub fn mounted_at(path: &Path) -> Result<Option<PathBuf>> {
+    let target = match path.canonicalize() {
+        Ok(target) => target,
+        Err(e) if is_dead(&e) => absolute(path)?,
+        Err(_) => return Ok(None),
+    };
+    // Without /proc no mount can be told from a folder, and stores are used all the same.
+    let top = topmost(&target).unwrap_or_default();
+    let Some(entry) = top.filter(|entry| entry.fstype == FSTYPE) else { return Ok(None) };
+    // The kernel may answer a stat of a dead mount from memory; statfs always asks the daemon.
+    let looked = rustix::fs::statfs(&target).map_err(io::Error::from);
+    match looked.and_then(|_| std::fs::metadata(&target)) {
+        // A folder of the mount that is bound elsewhere is no mount of the store.
+        Ok(meta) if meta.ino() == ROOT => Ok(Some(entry.source.into())),
+        Ok(_) => Ok(None),
+        Err(e) if is_dead(&e) => {
+            let text = format!("the mount at {} is dead: its daemon is gone", path.display());
+            let help = format!("take it away with: zrfs umount {}", path.display());
+            Err(Error::io(text, e).with_help(help))
+        }
+        Err(e) => Err(Error::io(format!("mount point {}", path.display()), e)),
+    }
 }
 
 /// `path` made absolute without asking the mount point itself, which may be dead.

@@ -179,6 +179,7 @@ impl MountOptions {
             umask: if self.allow_root { self.umask | 0o077 } else { self.umask },
             cache: self.cache.unwrap_or(ViewOptions::DEFAULT_CACHE),
             read_only: self.is_read_only(),
+            data_only: self.data_only,
             sampler: self.sampler.clone(),
             start: self.start,
             length: self.length,

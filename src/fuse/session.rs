@@ -95,7 +95,7 @@ impl Session {
         // allow_root is unknown to the kernel.
         let acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::All };
         let (jobs, receiver) = Jobs::new();
-        let adapter = Adapter::new(Arc::clone(&view), jobs);
+        let adapter = Adapter::new(Arc::clone(&view), jobs, options);
         let device = connection.try_clone().map_err(failed)?;
         let session = fuser::Session::from_fd(adapter, connection, acl, config).map_err(failed)?;
         // Root may; for others requests stay at the kernel's 128 KiB.
@@ -124,6 +124,11 @@ impl Session {
     /// Records without a name, where another program has changed the store: see [`View::nameless`].
     pub fn nameless(&self) -> u64 {
         self.view.nameless()
+    }
+
+    /// Whether records can be deleted and the store compacted through the mount: see [`View::can_change`].
+    pub fn can_change(&self) -> bool {
+        self.view.can_change()
     }
 
     /// Where it is mounted.

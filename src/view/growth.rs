@@ -35,7 +35,8 @@ impl View {
         if let Err(e) = self.refresh_modified() {
             log::warn!("{e}");
         }
-        let mut grown = vec![Node::Root, Node::Records];
+        // The two pages, as the kernel keeps what was read of a file that was not opened here.
+        let mut grown = vec![Node::Root, Node::Records, Node::Stats, Node::Readme];
         // What had no names yet has shown none of their folders.
         if let Some(since) = seen.names.filter(|_| end != seen.names) {
             grown.push(Node::Tree);

@@ -129,7 +129,7 @@ impl Listing<'_> {
                 Node::Records | Node::Tree | Node::Batches => Kind::Directory,
                 _ => Kind::File,
             };
-            let shown = next > offset && (tree || node != Node::Tree);
+            let shown = next > offset && (tree || node != Node::Tree) && self.view.shows(node);
             if shown && emit(ListEntry { node, kind, name: name.as_bytes(), next, named: None, index: None })
             {
                 return;

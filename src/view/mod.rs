@@ -24,6 +24,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod xattr;
 
 pub use attributes::{Attributes, Keep, Kind};
 pub use batches::Reply;
@@ -68,6 +69,9 @@ pub struct ViewOptions {
     pub cache: usize,
     /// Whether `delete` and `compact` refuse to be written.
     pub read_only: bool,
+    /// Files are data alone: no control files and no endless ones, and `stats` has no counters, so that files can be read
+    /// without being opened here.
+    pub data_only: bool,
     /// The stream of the endless files and of `batches/`.
     pub sampler: SamplerOptions,
     /// The step that endless files begin with.
@@ -92,6 +96,7 @@ impl Default for ViewOptions {
             umask: 0,
             cache: ViewOptions::DEFAULT_CACHE,
             read_only: false,
+            data_only: false,
             sampler: SamplerOptions::default(),
             start: 0,
             length: None,
@@ -105,7 +110,7 @@ impl Default for ViewOptions {
 pub struct Space {
     /// What the store takes on disk.
     pub bytes: u64,
-    /// Number of files and directories.
+    /// Number of records, and of files and directories beside them; without what is in `tree/`.
     pub files: u64,
 }
 
@@ -241,7 +246,16 @@ impl View {
     /// The node of a name in the root.
     fn in_root(&self, name: &[u8]) -> Option<Node> {
         let sampled = || Some(Node::Sampled(self.sampled_in_root(name)?, self.store.epoch()));
-        names::in_root(name).or_else(sampled)
+        names::in_root(name).or_else(sampled).filter(|&node| self.shows(node))
+    }
+
+    /// Whether the mount has such a file.
+    fn shows(&self, node: Node) -> bool {
+        match node {
+            Node::Delete | Node::Compact => !self.options.data_only,
+            Node::Sampled(which, _) => which == Sampled::Array || !self.options.data_only,
+            _ => true,
+        }
     }
 
     fn lookup_record(&self, ids: &Ids, name: &[u8]) -> Result<Attributes> {
@@ -291,9 +305,12 @@ impl View {
     /// # Errors
     /// What the system refuses.
     pub fn space(&self) -> Result<Space> {
-        let (array, listed) = (u64::from(self.batches.has_array()), self.batches.listed(self.options.steps));
-        // Beside them the root, records/, batches/, README, stats, delete and compact.
-        let files = self.store.len().saturating_add(array + 7).saturating_add(listed);
+        let tree = self.names_or_none().is_some();
+        let shown = names::ROOT.iter().filter(|&&(_, node)| self.shows(node) && (tree || node != Node::Tree));
+        let shown = shown.count() as u64 + u64::from(self.batches.has_array());
+        // And the root itself. How many folders and links are in tree/ only a walk over all names would tell.
+        let files = [shown + 1, self.batches.listed(self.options.steps)];
+        let files = files.into_iter().fold(self.store.len(), u64::saturating_add);
         Ok(Space { bytes: self.store.allocated()?, files })
     }
 

@@ -15,12 +15,15 @@ pub(super) fn stats(view: &View) -> Result<Vec<u8>> {
     let stats = view.store.stats()?;
     let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let mut figures = stats.to_json();
-    let counters = json!({
-        "reads": load(&view.counters.reads),
-        "bytes": load(&view.counters.bytes),
-        "errors": load(&view.counters.errors),
-    });
-    figures.insert("counters".to_owned(), counters);
+    // What is read without being opened is to be the same for each of its readers, and the kernel keeps it.
+    if !view.options.data_only {
+        let counters = json!({
+            "reads": load(&view.counters.reads),
+            "bytes": load(&view.counters.bytes),
+            "errors": load(&view.counters.errors),
+        });
+        figures.insert("counters".to_owned(), counters);
+    }
     let sampler = &view.options.sampler;
     figures.insert("mode".to_owned(), sampler.mode.to_string().into());
     figures.insert("seed".to_owned(), sampler.seed.into());

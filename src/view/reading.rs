@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::decoded::Whose;
 use super::opening::Handle;
-use super::{Node, RecordId, View};
+use super::{Node, RecordId, View, pages};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, RecordLoc};
 
@@ -45,6 +45,9 @@ impl View {
         };
         let result = match node {
             Node::Record(id) => self.read_record(id, offset, size, count),
+            Node::Stats | Node::Readme if handle == 0 => self.page_now(node).map(|page| {
+                reply(piece(&page, offset, size));
+            }),
             Node::Stats | Node::Readme | Node::Delete | Node::Compact => {
                 let page = self.handles.get(handle, |handle| match handle {
                     Handle::Page(page) => Some(Arc::clone(page)),
@@ -60,6 +63,14 @@ impl View {
             log::error!("{e}");
         }
         result
+    }
+
+    /// What a page says now, for one that was not opened here.
+    fn page_now(&self, node: Node) -> Result<Vec<u8>> {
+        match node {
+            Node::Stats => pages::stats(self),
+            _ => Ok(pages::readme(self).into_bytes()),
+        }
     }
 
     /// Reads a record, wherever it is, in one epoch: what was read while a delete came is not handed out, but read again.

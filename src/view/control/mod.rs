@@ -93,7 +93,8 @@ impl View {
 
     /// Whether records can be deleted and the store compacted through this mount.
     pub fn can_change(&self) -> bool {
-        !self.options.read_only && self.store.is_writable()
+        let labels = self.labels.as_ref().is_none_or(|labels| labels.is_writable());
+        !self.options.read_only && self.store.is_writable() && labels
     }
 
     /// Refuses changes where the mount or the store is read-only.
