@@ -12,6 +12,7 @@
 
 mod batches;
 mod control;
+mod options;
 mod place;
 mod tree;
 
