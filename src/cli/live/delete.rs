@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 
+use rustix::io::Errno;
 use zrfs::{Error, ErrorKind, Result, Store};
 
 use super::Live;
@@ -54,11 +55,14 @@ fn told(live: &Live) -> Result<Told> {
 /// Why a write was refused, in the words of the mount.
 fn refused(live: &Live, before: u64, e: io::Error) -> Error {
     let point = live.point().display();
+    // A list that another batch has made old was not applied; else a batch that was is this one.
+    let is_old = e.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::STALE);
     match told(live) {
-        Ok(Told { refused: Some(why), batches, .. }) => {
-            let done = if batches == before { "nothing was deleted" } else { "a batch was applied, but" };
-            Error::new(ErrorKind::Io, format!("{point}: {done}: {why}"))
+        Ok(Told { refused: Some(why), batches, .. }) if is_old || batches == before => {
+            Error::new(ErrorKind::Io, format!("{point}: nothing was deleted: {why}"))
         }
+        Ok(Told { refused: Some(why), .. }) => Error::new(ErrorKind::Io, format!("{point}: {why}"))
+            .with_help("the records are deleted all the same, as the mount shows"),
         _ => Error::io(format!("can't write to {}", live.file("delete").display()), e),
     }
 }
