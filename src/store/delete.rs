@@ -214,6 +214,8 @@ struct Step<'a> {
     rows_before: Vec<rows::Indexed<ROW_BYTES>>,
     /// And whose names they had.
     names_before: Vec<rows::Indexed<4>>,
+    /// Readers see the store as it is afterwards.
+    is_shown: bool,
 }
 
 /// Does the step in all stores, or in none.
@@ -243,15 +245,18 @@ fn run(steps: &mut [Step<'_>], doomed: &[u8], announce: impl FnOnce()) -> Result
 /// Writes the journals and marks the headers. Nothing is decided before the leader's mark is on disk.
 fn prepare(steps: &mut [Step<'_>], doomed: &[u8]) -> Result<()> {
     let id = RandomState::new().build_hasher().finish();
-    let paths: Vec<PathBuf> =
-        steps.iter().map(|step| absolute(&step.alone.store.path)).collect::<Result<_>>()?;
+    // One alone needs to be found by nobody: it may have been renamed since it was opened.
+    let paths: Vec<PathBuf> = match steps.len() {
+        1 => Vec::new(),
+        _ => steps.iter().map(|step| absolute(&step.alone.store.path)).collect::<Result<_>>()?,
+    };
     let partner = |from: usize, to: usize| -> Option<Partner> {
         let (from, to) = (paths.get(from)?, paths.get(to)?);
         Some(Partner { relative: relative(from, to), absolute: to.clone() })
     };
     for (i, step) in steps.iter_mut().enumerate() {
         let partners = match (paths.len(), i, partner(i, 0)) {
-            (1, _, _) => Partners::None,
+            (0, _, _) => Partners::None,
             (n, 0, _) => Partners::Leads((1..n).filter_map(|to| partner(0, to)).collect()),
             (_, _, Some(leader)) => Partners::Follows(leader),
             (_, _, None) => Partners::None,
@@ -283,7 +288,14 @@ fn go_back(steps: &mut [Step<'_>], e: Error) -> Error {
 
 impl<'a> Step<'a> {
     fn new(alone: Alone<'a>, plan: Plan) -> Step<'a> {
-        Step { alone, plan, before: Overlay::new(), rows_before: Vec::new(), names_before: Vec::new() }
+        Step {
+            alone,
+            plan,
+            before: Overlay::new(),
+            rows_before: Vec::new(),
+            names_before: Vec::new(),
+            is_shown: false,
+        }
     }
 
     fn prepare(&mut self, journal: Journal) -> Result<()> {
@@ -320,6 +332,7 @@ impl<'a> Step<'a> {
             self.names_before = names.rows_of_holes(&self.plan)?;
         }
         self.plan.show(store)?;
+        self.is_shown = true;
         move_entries(store, &self.plan, self.sums(), self.names())
     }
 
@@ -353,7 +366,9 @@ impl<'a> Step<'a> {
         if let (Some(names), false) = (self.names(), self.names_before.is_empty()) {
             names.move_back(&self.plan, &self.names_before)?;
         }
-        store.show_restored(&self.plan.old);
+        if self.is_shown {
+            store.show_restored(&self.plan.old);
+        }
         Ok(())
     }
 

@@ -286,7 +286,25 @@ class Refusing(Live):
         with self.mount(self.store) as mount:
             os.rename(self.store, self.dir / "elsewhere.zr")
             self.assert_clear(zrfs("ls", mount.point, check=None), str(self.store), "reached")
-            self.assertEqual(json.loads(zrfs("stats", mount.point, "--json").stdout)["records"], COUNT)
+            # What needs no path goes on.
+            self.remove([1])
+            zrfs("delete", mount.point, "1")
+            zrfs("compact", mount.point)
+            self.assertEqual(json.loads(zrfs("stats", mount.point, "--json").stdout)["records"], COUNT - 1)
+            self.store = self.dir / "elsewhere.zr"
+            self.assert_holds()
+
+    def test_labels_that_were_renamed(self):
+        labels = import_folder(self.dir, "labels.zr", [b"%d" % i for i in range(COUNT)])
+        with self.mount(self.store, "-o", f"labels={labels}") as mount:
+            os.rename(labels, self.dir / "elsewhere.zr")
+            self.assert_clear(zrfs("delete", mount.point, "1", check=None), "nothing was deleted", "labels.zr")
+            self.assertEqual((self.told()["batches"], self.told()["deleted"]), (0, 0))
+            self.assert_holds()
+            os.rename(self.dir / "elsewhere.zr", labels)
+            self.remove([1])
+            zrfs("delete", mount.point, "1")
+            self.assert_holds()
 
 
 class Others(Live):

@@ -287,7 +287,8 @@ fn a_delete_that_fails_at_any_change_leaves_the_store_as_it_was_or_says_so() {
             }
             // For this one change only: what puts things back goes through.
             script.fail_once_after(failing, errno);
-            let result = store.delete(&doomed);
+            let (epoch, mut announced) = (store.epoch(), false);
+            let result = Store::delete_announced(&[&store], &doomed, |_, _| announced = true);
             script.heal();
             let found = all(&store);
             match &result {
@@ -297,6 +298,9 @@ fn a_delete_that_fails_at_any_change_leaves_the_store_as_it_was_or_says_so() {
                 Err(e) => {
                     assert_eq!(e.raw_os_error(), Some(errno), "change {failing}: {e}");
                     assert_eq!(found, records, "change {failing}");
+                    // It never looks as one that was done.
+                    let back = if announced { 2 } else { 0 };
+                    assert_eq!(store.epoch(), epoch + back, "change {failing}");
                     failures += 1;
                 }
             }
