@@ -374,9 +374,10 @@ struct SealArgs {
   zrfs mount -f photos.zr /mnt/photos
   zrfs mount photos.zr /mnt/photos -o labels=labels.zr,mode=shuffle,seed=7,batch_size=64,steps=1000
 
-Options (-o): ro, allow_other, allow_root, noexec, uid=N, gid=N, umask=OCTAL,
+Options (-o): ro (delete and compact refuse), allow_other, allow_root, noexec, uid=N, gid=N, umask=OCTAL,
   ext=NAME (one extension for all of records/), threads=N, cache=MiB (decoded records), log=FILE,
-  dataonly, xattr;
+  xattr (index, codec and stored size of each record, for getfattr), dataonly (no control files and
+  no endless ones; opening and closing a file costs no request);
   of batches: mode=sequential|iid|shuffle (iid), seed=N (42), batch_size=N (256), start=STEP of the
   endless files (0), length=RECORDS to draw from (all), steps=N that batches/ lists (0; every step
   opens), labels=STORE (label i belongs to record i);

@@ -228,6 +228,7 @@ fn split(list: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::Mode;
 
     fn parse(list: &str) -> Result<MountOptions> {
         let mut options = MountOptions::default();
@@ -250,6 +251,60 @@ mod tests {
             ..MountOptions::default()
         };
         assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn a_stream_is_described() {
+        let options =
+            parse("mode=shuffle,seed=7,batch_size=32,start=100,length=5000,steps=9,labels=l.zr").unwrap();
+        let expected = MountOptions {
+            sampler: SamplerOptions {
+                mode: Mode::Shuffle,
+                seed: 7,
+                batch_size: 32,
+                ..SamplerOptions::default()
+            },
+            start: 100,
+            length: Some(5000),
+            steps: 9,
+            labels: Some("l.zr".into()),
+            ..MountOptions::default()
+        };
+        assert_eq!(options, expected);
+        let view = options.view(1, 2);
+        assert_eq!(
+            (view.sampler, view.start, view.length, view.steps),
+            (expected.sampler, 100, Some(5000), 9)
+        );
+        for (list, named) in [
+            ("mode=random", "mode=random"),
+            ("mode", "mode"),
+            ("seed=-1", "seed=-1"),
+            ("batch_size=0", "batch_size=0"),
+            ("batch_size=16777217", "batch_size=16777217"),
+            ("length=0", "length=0"),
+            ("length=16777217", "length=16777217"),
+            ("steps=16777217", "steps=16777217"),
+            ("start", "start"),
+            ("labels=", "labels="),
+        ] {
+            let text = parse(list).unwrap_err().to_string();
+            assert!(text.contains(&format!("option {named} ")), "{text}");
+        }
+    }
+
+    #[test]
+    fn data_alone_is_read_only() {
+        let view = |list| parse(list).unwrap().view(0, 0);
+        assert!(!view("rw,xattr").read_only && !view("ro,rw").read_only);
+        assert!(view("ro").read_only && !view("ro").data_only);
+        for list in ["dataonly", "dataonly,rw", "rw,dataonly,default_permissions,labels=l.zr"] {
+            assert!(view(list).read_only && view(list).data_only, "{list}");
+        }
+        assert!(parse("xattr").unwrap().xattr);
+        for list in ["xattr=1", "dataonly=yes"] {
+            assert!(parse(list).is_err(), "{list}");
+        }
     }
 
     #[test]
