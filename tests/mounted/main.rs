@@ -260,6 +260,8 @@ fn attributes() {
             .sum();
         assert_eq!(space.f_blocks * space.f_frsize, taken.div_ceil(4096) * 4096);
         assert_eq!((space.f_bfree, space.f_bavail, space.f_ffree), (0, 0, 0));
+        // The root and the six names in it.
+        assert_eq!(space.f_files, records.len() as u64 + 7);
         assert!(zrfs(&["umount"], &[&place.mnt()]).status.success());
         place.wait_for_end();
     }
