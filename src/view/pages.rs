@@ -66,7 +66,7 @@ stats      JSON: records, live_bytes (stored size of all records), logical_bytes
            (their decoded size), chunk_bytes (space used in the chunk files),
            reclaimable (chunk_bytes - live_bytes), freeable (disk that a compaction
            gives back), damaged (records whose table entry is bad), named (records
-           that have a name), version, counters (reads, bytes, errors of this mount),
+           that have a name), version, {counters}
            mode, seed, batch_size, start and length of the batches.
            Fixed when the file is opened, padded with spaces.
 README     this page.
@@ -74,6 +74,8 @@ README     this page.
 Copy them all:   cp -r {all} /somewhere/
 Unmount:         zrfs umount MOUNTPOINT
 ",
+        counters =
+            if view.options.data_only { "and" } else { "counters (reads, bytes, errors of this mount)," },
         store = view.store.path().display(),
     )
 }
@@ -84,6 +86,15 @@ fn batches(view: &View) -> String {
         view.batches.step_files().map(|file| format!("17{}", batches::suffix(file))).collect();
     let (array, npy) = if view.batches.has_array() { (ARRAY, NPY) } else { ("", "") };
     let sampler = &view.options.sampler;
+    let load = if npy.is_empty() { "" } else { ", np.load" };
+    let endless = format!(
+        "\
+endless    open, though they are not listed: {npy}batch.tar, the steps one after
+           another. They never end: f.read() does not return, and shutil.copyfile and
+           sendfile copy nothing, as their size is 0. Take dd, head -c, WebDataset{load}.
+"
+    );
+    let endless = if view.options.data_only { String::new() } else { endless };
     format!(
         "\
 batches/   {files}: step 17 of an endless stream of
@@ -91,15 +102,11 @@ batches/   {files}: step 17 of an endless stream of
            step, though only the first ones that -o steps= says are listed. A step
            is the same in each mount with these options: train from them, by as many
            processes as you like. A .tar is in WebDataset's layout.
-{array}endless    open, though they are not listed: {npy}batch.tar, the steps one after
-           another. They never end: f.read() does not return, and shutil.copyfile and
-           sendfile copy nothing, as their size is 0. Take dd, head -c, WebDataset{load}.
-",
+{array}{endless}",
         files = files.join(", "),
         mode = sampler.mode,
         seed = sampler.seed,
         batch_size = sampler.batch_size,
-        load = if npy.is_empty() { "" } else { ", np.load" },
     )
 }
 

@@ -142,6 +142,31 @@ fn data_only() {
     wait_for("the listing shows them", || list(&place.mnt().join("records")).len() == count);
 }
 
+/// > Files of batches/ and array.npy have the same bytes with `-o dataonly` as without.
+#[test]
+fn data_only_batches() {
+    let place = Place::new();
+    let store = Store::create(place.store(), zrfs::Version::V1).unwrap();
+    zrfs::dataset::Schema::new("<i4", &[300], zrfs::Codec::default()).unwrap().write(&store).unwrap();
+    let bytes: Vec<u8> = (0..3000 * 300u32).flat_map(|i| (i / 3).to_le_bytes()).collect();
+    store.append(&bytes, 1200, zrfs::Codec::default()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let names: Vec<String> = (0..20)
+        .flat_map(|step| ["npy", "tar", "index.npy"].map(|ext| format!("batches/{step}.{ext}")))
+        .chain(["array.npy".to_owned()])
+        .collect();
+    let read =
+        || -> Vec<Vec<u8>> { names.iter().map(|name| fs::read(place.mnt().join(name)).unwrap()).collect() };
+    place.mount(&[]);
+    let expected = read();
+    assert!(zrfs(&["umount"], &[&place.mnt()]).status.success());
+    place.wait_for_end();
+    place.mount(&["dataonly"]);
+    assert!(read() == expected);
+    assert!(expected.iter().all(|file| file.len() > 1000));
+}
+
 /// > In a mount with `-o ro`, or of a store that can't be written, delete and compact refuse with EROFS, too.
 #[test]
 fn read_only() {

@@ -6,7 +6,7 @@
 //! | `dense`, `archive` | what is where in a file of dense records, and in an archive |
 //! | `engine` | the stores, and the stream of each epoch |
 //! | `fill` | the bytes of any range, made in place |
-//! | `parts`, `reader`, `serve` | parts that are made ahead, who they are for, and answering requests |
+//! | `parts`, `reader`, `serve`, `unopened` | parts that are made ahead, who they are for, and answering requests |
 //!
 //! Shared: the engine and the parts, as said there; who has a file open, behind a mutex that is held to add or look.
 
@@ -21,6 +21,7 @@ mod scalar;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod unopened;
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) use engine::Engine;
 use engine::Epoch;
 use reader::{Layout, Reader};
+use unopened::Unopened;
 
 /// How a request for bytes is answered: once, from any thread.
 pub type Reply = Box<dyn FnOnce(Result<&[u8]>) + Send>;
@@ -53,11 +55,12 @@ impl Drop for Open {
 pub(super) struct Batches {
     engine: Arc<Engine>,
     readers: Mutex<Vec<Weak<Reader>>>,
+    unopened: Unopened,
 }
 
 impl Batches {
     pub(super) fn new(engine: Engine) -> Batches {
-        Batches { engine: Arc::new(engine), readers: Mutex::default() }
+        Batches { engine: Arc::new(engine), readers: Mutex::default(), unopened: Unopened::default() }
     }
 
     /// After a delete that has left `length` records.
@@ -170,15 +173,30 @@ impl View {
     pub fn read_sampled(&self, node: Node, handle: u64, offset: u64, size: u32, reply: Reply) {
         let counters = Arc::clone(&self.counters);
         let reply = counted(counters, reply);
-        let reader = self.handles.get(handle, |handle| match handle {
-            Handle::Sampled(open) => Some(Arc::clone(&open.0)),
-            _ => None,
-        });
+        let reader = if handle == 0 && self.options.data_only {
+            self.unopened(node)
+        } else {
+            self.handles.get(handle, |handle| match handle {
+                Handle::Sampled(open) => Some(Arc::clone(&open.0)),
+                _ => None,
+            })
+        };
         match reader {
             Ok(reader) if node.is_of(reader.epoch.number) => serve::serve(reader, offset, size, reply),
             Ok(_) => reply(Err(stale())),
             Err(e) => reply(Err(e)),
         }
+    }
+
+    /// The reader of a file that the kernel has opened by itself. Two may be made at once: each answers rightly.
+    fn unopened(&self, node: Node) -> Result<Arc<Reader>> {
+        if let Some(reader) = self.batches.unopened.get(node) {
+            return Ok(reader);
+        }
+        let (open, _) = self.open_sampled(node)?;
+        let reader = Arc::clone(&open.0);
+        self.batches.unopened.keep(node, open);
+        Ok(reader)
     }
 
     /// Attributes of such a file.
