@@ -43,11 +43,11 @@ fn append(store: &Store, which: std::ops::Range<usize>) {
 }
 
 fn name(n: usize) -> String {
-    if n % 2 == 0 { format!("cats/{n}.a") } else { format!("dogs/{n}.b") }
+    if n.is_multiple_of(2) { format!("cats/{n}.a") } else { format!("dogs/{n}.b") }
 }
 
 fn ext(n: usize) -> &'static str {
-    if n % 2 == 0 { "a" } else { "b" }
+    if n.is_multiple_of(2) { "a" } else { "b" }
 }
 
 /// One write to a file of the mount.
