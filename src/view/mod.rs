@@ -65,7 +65,8 @@ pub struct ViewOptions {
     pub gid: u32,
     /// Permission bits that are taken away from 0444 and 0555.
     pub umask: u16,
-    /// Bytes of decoded records to keep between the requests for their pieces.
+    /// Bytes of decoded records to keep between the requests for their pieces, and of parts of batches that are made ahead
+    /// or being read: each of the two up to so many.
     pub cache: usize,
     /// Whether `delete` and `compact` refuse to be written.
     pub read_only: bool,
