@@ -230,23 +230,11 @@ impl Filesystem for Adapter {
             if offset > 0 || size > WHOLE_FILE || node.pins() {
                 affinity::roam();
             }
-            if node.pins() {
-                let answer = move |bytes: Result<&[u8], Error>| match bytes {
-                    Ok(bytes) => reply.data(bytes),
-                    Err(e) => reply.error(errno(&e)),
-                };
-                return self.view.read_sampled(node, fh.0, offset, size, Box::new(answer));
-            }
-            let mut reply = Some(reply);
-            let send = |bytes: &[u8]| {
-                if let Some(reply) = reply.take() {
-                    reply.data(bytes);
-                }
+            let answer = move |bytes: Result<&[u8], Error>| match bytes {
+                Ok(bytes) => reply.data(bytes),
+                Err(e) => reply.error(errno(&e)),
             };
-            let done = self.view.read(node, fh.0, offset, size, send);
-            if let (Err(e), Some(reply)) = (done, reply) {
-                reply.error(errno(&e));
-            }
+            self.view.read(node, fh.0, offset, size, Box::new(answer));
         });
     }
 

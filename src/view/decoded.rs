@@ -1,13 +1,15 @@
 //! Decoded bytes of records that are asked for in pieces, as the kernel asks for large files; without this each piece
 //! would decode the whole record again.
 //!
-//! Shared: one list behind a mutex, held only to find or add. Two threads that want the same record at the same
-//! moment may both decode it: neither waits for the other.
+//! Shared: counters, which are atomics; what is kept and what is being decoded, behind a mutex that is held only to find or
+//! add. Who wants a record that another thread decodes leaves word with it, and goes: nobody waits for the other.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::RecordId;
+use crate::error::{Error, ErrorKind};
 use crate::format::RecordLoc;
 
 /// Records up to this many bytes are small.
@@ -43,27 +45,95 @@ struct Entry {
     is_done: bool,
 }
 
+/// What is done with a record that another thread has decoded, or could not decode.
+pub(super) type Waiting = Box<dyn FnOnce(Result<&[u8], &Error>) + Send>;
+
+/// What came of a look-up.
+pub(super) enum Found<'a> {
+    /// Here it is.
+    Ready(Arc<Vec<u8>>),
+    /// The caller decodes it.
+    Claimed(Claim<'a>),
+    /// Another thread decodes it, and does then what the caller would have done.
+    Left,
+}
+
+/// A record that the holder decodes. Dropped, it can't be decoded.
+pub(super) struct Claim<'a> {
+    decoded: &'a Decoded,
+    id: Whose,
+    loc: RecordLoc,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Least recently used first. Short: most entries have more than 128 KiB.
+    entries: Vec<Entry>,
+    /// What is being decoded, and who wants it.
+    making: Vec<(Whose, Vec<Waiting>)>,
+}
+
 /// Records that are being read in pieces, at most `budget` bytes of them, or two larger ones.
 pub(super) struct Decoded {
     budget: usize,
-    /// Least recently used first. Short: most entries have more than 128 KiB.
-    entries: Mutex<Vec<Entry>>,
+    kept: Mutex<Kept>,
+    hits: AtomicU64,
+    misses: AtomicU64,
 }
 
 impl Decoded {
     pub(super) fn new(budget: usize) -> Decoded {
-        Decoded { budget, entries: Mutex::default() }
+        Decoded { budget, kept: Mutex::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+    }
+
+    /// How often a record was there.
+    pub(super) fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    /// How often one was not.
+    pub(super) fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        self.kept().entries.iter().map(|entry| entry.bytes.len() as u64).sum()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn get(&self, id: Whose, loc: &RecordLoc) -> Option<Arc<Vec<u8>>> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = entries.iter().rposition(|entry| entry.id == id && entry.loc == *loc)?;
-        if let Some(from_here) = entries.get_mut(at..) {
-            from_here.rotate_left(1);
-        }
-        let entry = entries.last_mut()?;
-        entry.used = Instant::now();
-        Some(Arc::clone(&entry.bytes))
+        let found = self.kept().find(id, loc);
+        self.count(found.is_some());
+        found
+    }
+
+    fn count(&self, is_hit: bool) {
+        let count = if is_hit { &self.hits } else { &self.misses };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As [`Decoded::get`]; where the record is not there, the caller decodes it, unless another thread does: `waiting` is taken
+    /// then, and called by that one.
+    pub(super) fn find(&self, id: Whose, loc: &RecordLoc, waiting: &mut Option<Waiting>) -> Found<'_> {
+        let mut kept = self.kept();
+        let found = match (kept.find(id, loc), kept.making.iter_mut().find(|(making, _)| *making == id)) {
+            (Some(bytes), _) => Found::Ready(bytes),
+            (None, Some((_, who))) => {
+                who.extend(waiting.take());
+                Found::Left
+            }
+            (None, None) => {
+                kept.making.push((id, Vec::new()));
+                Found::Claimed(Claim { decoded: self, id, loc: *loc })
+            }
+        };
+        drop(kept);
+        self.count(!matches!(found, Found::Claimed(_)));
+        found
     }
 
     pub(super) fn keep(&self, id: Whose, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
@@ -71,7 +141,8 @@ impl Decoded {
     }
 
     fn keep_at(&self, used: Instant, id: Whose, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
+        let entries = &mut kept.entries;
         entries.retain(|entry| entry.id != id);
         let mut total = entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() + bytes.len();
         if bytes.len() <= SMALL {
@@ -97,8 +168,7 @@ impl Decoded {
 
     /// Notes that the last piece of a record was asked for: the kernel will have its pages.
     pub(super) fn done(&self, id: Whose) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.is_done = true);
+        self.kept().entries.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.is_done = true);
     }
 
     /// Gives back the memory of records that nobody reads any more. To be called now and then.
@@ -107,8 +177,52 @@ impl Decoded {
     }
 
     fn forget_idle_at(&self, now: Instant) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|entry| now.saturating_duration_since(entry.used) <= FORGOTTEN);
+        self.kept().entries.retain(|entry| now.saturating_duration_since(entry.used) <= FORGOTTEN);
+    }
+}
+
+impl Kept {
+    fn find(&mut self, id: Whose, loc: &RecordLoc) -> Option<Arc<Vec<u8>>> {
+        let at = self.entries.iter().rposition(|entry| entry.id == id && entry.loc == *loc)?;
+        if let Some(from_here) = self.entries.get_mut(at..) {
+            from_here.rotate_left(1);
+        }
+        let entry = self.entries.last_mut()?;
+        entry.used = Instant::now();
+        Some(Arc::clone(&entry.bytes))
+    }
+}
+
+impl Claim<'_> {
+    /// Gives the record to those who want it, and keeps it for more of them where `keeps` says so.
+    pub(super) fn settle(self, made: Result<&Arc<Vec<u8>>, &Error>, keeps: bool) {
+        // Before the claim ends: nobody may find it neither being decoded nor decoded.
+        if let (Ok(bytes), true) = (made, keeps || self.is_wanted()) {
+            self.decoded.keep(self.id, self.loc, Arc::clone(bytes));
+        }
+        for waiting in self.end() {
+            waiting(made.map(|bytes| bytes.as_slice()));
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        let kept = self.decoded.kept();
+        kept.making.iter().any(|(id, who)| *id == self.id && !who.is_empty())
+    }
+
+    fn end(&self) -> Vec<Waiting> {
+        let mut kept = self.decoded.kept();
+        let at = kept.making.iter().position(|(id, _)| *id == self.id);
+        at.map_or_else(Vec::new, |at| kept.making.swap_remove(at).1)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        // After it was settled there are none.
+        for waiting in self.end() {
+            waiting(Err(&Error::new(ErrorKind::Io, "a record could not be decoded")));
+        }
     }
 }
 

@@ -27,13 +27,13 @@ mod tree;
 mod xattr;
 
 pub use attributes::{Attributes, Keep, Kind};
-pub use batches::Reply;
 pub use control::{Deletion, Forget, Written};
 pub use growth::Seen;
 pub use identity::RecordId;
 pub use inode::{Epoch, Node, Sampled, StepFile};
 pub use listing::{ListEntry, Listing};
 pub use opening::{Access, Opened, Opening, Paging};
+pub use reading::Reply;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::{View, batches};
 use crate::error::Result;
 
 /// Size of `stats`: padded with spaces, so that it is known before the file is opened.
-pub(super) const STATS_BYTES: usize = 1024;
+pub(super) const STATS_BYTES: usize = 2048;
 
 /// The contents of `stats` at this moment.
 pub(super) fn stats(view: &View) -> Result<Vec<u8>> {
@@ -21,6 +21,9 @@ pub(super) fn stats(view: &View) -> Result<Vec<u8>> {
             "reads": load(&view.counters.reads),
             "bytes": load(&view.counters.bytes),
             "errors": load(&view.counters.errors),
+            "cache_hits": view.decoded.hits(),
+            "cache_misses": view.decoded.misses(),
+            "cache_bytes": view.decoded.bytes(),
         });
         figures.insert("counters".to_owned(), counters);
     }
@@ -56,7 +59,7 @@ pub(super) fn readme(view: &View) -> String {
         None => "the extension of its name, if it has one",
     };
     format!(
-        "This is the record store {store} as files, mounted by zrfs. Nothing here can be written.
+        "This is the record store {store} as files, mounted by zrfs. {writable}
 
 {tree}{nameless}{batches}records/   every record by its index: records/00000000.{ext} is the first one.
            Eight digits, then {which}. Sizes are exact, reads
@@ -69,13 +72,17 @@ stats      JSON: records, live_bytes (stored size of all records), logical_bytes
            that have a name), version, {counters}
            mode, seed, batch_size, start and length of the batches.
            Fixed when the file is opened, padded with spaces.
-README     this page.
+{control}README     this page.
 
 Copy them all:   cp -r {all} /somewhere/
 Unmount:         zrfs umount MOUNTPOINT
 ",
-        counters =
-            if view.options.data_only { "and" } else { "counters (reads, bytes, errors of this mount)," },
+        counters = if view.options.data_only { "and" } else { "counters (what this mount has read)," },
+        writable = match (view.can_change(), view.options.data_only) {
+            (true, _) => "Nothing here can be written but\ndelete and compact.",
+            (false, _) => "Nothing here can be written.",
+        },
+        control = if view.can_change() { CONTROL } else { "" },
         store = view.store.path().display(),
     )
 }
@@ -118,6 +125,19 @@ array.npy  all records as one array: np.load(\"MOUNTPOINT/array.npy\", mmap_mode
 /// The endless files of dense records.
 const NPY: &str = "batch.npy (np.load again and again),
            batch (bytes alone), ";
+
+/// What `README` says of the control files.
+const CONTROL: &str = "\
+delete     takes lists of records, by index. One write that ends a line is one batch:
+               echo 7 12 100-199 > delete
+           A longer list stands between the lines begin and end:
+               (echo begin; cat list; echo end) > delete
+           The last records move into the holes, so after a batch an index may name
+           another record: look indices up again. Read it for what the last batch
+           did. `zrfs delete MOUNTPOINT --names FILE` deletes by path.
+compact    `echo 1 > compact` gives the disk of deleted records back, while all of
+           this is served. Read it for how far it is.
+";
 
 /// What `README` says of `tree/`.
 const TREE: &str = "\

@@ -190,7 +190,7 @@ fn many_readers() {
 
 /// > Once read, a file's pages stay in memory when it is closed.
 /// > stats is JSON of a fixed size, and what an open stats file says does not change until it is closed.
-/// > stats counts the reads, bytes and errors of this mount.
+/// > stats counts the reads, bytes and errors of this mount, how often a decoded record that was read in pieces was in memory or not, and the bytes of those that are.
 /// > README says what each file of the mount is.
 #[test]
 fn pages_and_stats() {
@@ -210,6 +210,11 @@ fn pages_and_stats() {
     assert_eq!((&after["counters"]["reads"], &after["counters"]["bytes"]), (&1.into(), &4095.into()));
     fs::read(place.record(6)).unwrap();
     assert_eq!(stats()["counters"]["reads"], 1, "the second read came from memory");
+    // Record 20 has 5 MB, deflated: it is decoded for its first piece.
+    fs::read(place.record(20)).unwrap();
+    let counters = &stats()["counters"];
+    assert_eq!(counters["cache_misses"], 1, "{counters}");
+    assert!(counters["cache_hits"].as_u64() > Some(2) && counters["cache_bytes"] == 5_000_000, "{counters}");
     let mut text = String::new();
     { &open }.read_to_string(&mut text).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), before);
@@ -217,7 +222,7 @@ fn pages_and_stats() {
     open.read_exact_at(&mut again, 50).unwrap();
     assert_eq!(again, text.as_bytes()[50..150]);
     let readme = fs::read_to_string(place.mnt().join("README")).unwrap();
-    for name in ["records/", "stats", "README"] {
+    for name in ["records/", "stats", "README", "delete", "compact", "batches/"] {
         assert!(readme.contains(name), "{name}");
     }
 }

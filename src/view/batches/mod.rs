@@ -24,20 +24,16 @@ mod tests;
 mod unopened;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::inode::{MAX_STEPS, Sampled, StepFile};
 use super::opening::{Handle, Paging};
-use super::{Attributes, Counters, Kind, Node, View, not_found};
+use super::{Attributes, Kind, Node, Reply, View, not_found};
 use crate::error::{Error, ErrorKind, Result};
 pub(super) use engine::Engine;
 use engine::Epoch;
 use reader::{Layout, Reader};
 use unopened::Unopened;
-
-/// How a request for bytes is answered: once, from any thread.
-pub type Reply = Box<dyn FnOnce(Result<&[u8]>) + Send>;
 
 /// A file is made in parts of whole records, each of about so many bytes.
 const PART: u64 = 1 << 20;
@@ -165,14 +161,8 @@ impl View {
         Ok((Open(reader), paging))
     }
 
-    /// Gives the bytes of such a file from `offset` on to `reply`, at most `size` and fewer only at its end. It may be called
-    /// later, by a thread that decodes them.
-    ///
-    /// `reply` is given [`ErrorKind::Damaged`] or [`ErrorKind::Io`] where a record can't be read, and
-    /// [`ErrorKind::Unsupported`] where an endless file can't go on from `offset`.
-    pub fn read_sampled(&self, node: Node, handle: u64, offset: u64, size: u32, reply: Reply) {
-        let counters = Arc::clone(&self.counters);
-        let reply = counted(counters, reply);
+    /// As [`View::read`], for such a file.
+    pub(super) fn read_sampled(&self, node: Node, handle: u64, offset: u64, size: u32, reply: Reply) {
         let reader = if handle == 0 && self.options.data_only {
             self.unopened(node)
         } else {
@@ -255,21 +245,4 @@ fn of_epoch(node: Node, epoch: &Epoch) -> Result<Node> {
 
 fn stale() -> Error {
     Error::new(ErrorKind::Stale, "records were deleted since the file was looked up")
-}
-
-/// `reply`, and counts what it is given.
-fn counted(counters: Arc<Counters>, reply: Reply) -> Reply {
-    Box::new(move |answer| {
-        match &answer {
-            Ok(bytes) => {
-                counters.reads.fetch_add(1, Ordering::Relaxed);
-                counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            }
-            Err(e) => {
-                counters.errors.fetch_add(1, Ordering::Relaxed);
-                log::error!("{e}");
-            }
-        }
-        reply(answer);
-    })
 }

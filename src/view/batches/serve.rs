@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::Reply;
 use super::parts::{Bytes, Claim, Found};
 use super::reader::{Part, Reader, depth};
 use crate::error::{Error, ErrorKind, Result};
+use crate::view::Reply;
 
 /// Memory that a thread keeps for answers that no part has as a whole.
 const KEPT: usize = 2 << 20;

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
@@ -77,7 +78,7 @@ impl File<'_> {
     fn ask(&self, offset: u64, size: u32, answers: &Sender<Answer>) {
         let answers = answers.clone();
         let reply = move |bytes: Result<&[u8]>| drop(answers.send((offset, bytes.map(<[u8]>::to_vec))));
-        self.view.read_sampled(self.node, self.opened.handle, offset, size, Box::new(reply));
+        self.view.read(self.node, self.opened.handle, offset, size, Box::new(reply));
     }
 
     fn try_read(&self, offset: u64, size: u32) -> Result<Vec<u8>> {
