@@ -8,7 +8,9 @@ use crate::codec::Codec;
 use crate::dataset::Schema;
 use crate::format::Version;
 use crate::sampler::{Mode, Sampler, SamplerOptions};
-use crate::store::{FolderId, NewNames, Store};
+use crate::store::Store;
+#[cfg(feature = "fuse")]
+use crate::store::{FolderId, NewNames};
 use crate::view::{Access, Opened, Opening, ViewOptions};
 
 /// Record `index`, of `len` bytes that compress.
