@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -56,11 +56,7 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
 
 /// Mounts `store` at `mountpoint` and serves it.
 pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<Session, Error> {
-    // By its full path, as it is shown in /proc/mounts. What can't be found, opening says better.
-    let path = store.canonicalize().or_else(|e| {
-        Store::open_read_only(store)?;
-        Err(Error::io(format!("can't look at {}", store.display()), e))
-    })?;
+    let path = full(store)?;
     let store = open(&path, options)?;
     if let Err(e) = store.check_header() {
         log::warn!("{e}");
@@ -72,9 +68,19 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
     }
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let labels = options.labels.clone().map(live::store).transpose()?;
-    let labels = labels.map(|labels| open(&labels, options)).transpose()?;
+    let labels = labels.map(|labels| open(&full(&labels)?, options)).transpose()?;
     let view = View::new(store, labels, options.view(uid, gid))?;
     Session::mount(view, &target, options)
+}
+
+/// The full path of a store, as it is shown in /proc/mounts. A delete looks for the store by it, when the daemon has left the
+/// folder in which the command was given.
+fn full(store: &Path) -> Result<PathBuf, Error> {
+    // What can't be found, opening says better.
+    store.canonicalize().or_else(|e| {
+        Store::open_read_only(store)?;
+        Err(Error::io(format!("can't look at {}", store.display()), e))
+    })
 }
 
 /// Opens a store that is to be mounted: for writing, too, unless that is not wanted or can't be.

@@ -133,8 +133,9 @@ delete     takes lists of records, by index. One write that ends a line is one b
            A longer list stands between the lines begin and end:
                (echo begin; cat list; echo end) > delete
            The last records move into the holes, so after a batch an index may name
-           another record: look indices up again. Read it for what the last batch
-           did. `zrfs delete MOUNTPOINT --names FILE` deletes by path.
+           another record: look indices up again. No file of batches/, no endless one
+           and no array.npy may be open. Read it for what the last batch did.
+           `zrfs delete MOUNTPOINT --names FILE` deletes by path.
 compact    `echo 1 > compact` gives the disk of deleted records back, while all of
            this is served. Read it for how far it is.
 ";
