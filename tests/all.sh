@@ -4,7 +4,7 @@
 # It stops at the first failure and says which step that was. What a step needs and cannot have is a failure, too, unless
 # a variable allows it:
 #   ZRFS_ALLOW_NO_TORCHVISION=1   without Debian's python3-torchvision
-#   ZRFS_ALLOW_NO_FRAMEWORKS=1    without Hugging Face datasets and JAX
+#   ZRFS_ALLOW_NO_FRAMEWORKS=1    without Hugging Face datasets, JAX and WebDataset
 #   ZRFS_ALLOW_NO_ROOT=1          without the tests that need root
 #   SOAK_ROUNDS=N                 rounds of mounts of the soak test (20 here, 200 by itself)
 #   KILL_ROUNDS=N                 rounds of kills of the soak test (50 here, 500 by itself)
@@ -18,6 +18,7 @@ NUMPY=2.4.6
 LOADERX=0.5.0
 DATASETS=5.2.0
 JAX=0.10.2
+WEBDATASET=1.0.2
 VENV=$root/target/peers-venv
 export ZRFS=$root/target/release/zrfs
 export PYTHONDONTWRITEBYTECODE=1 CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
@@ -153,14 +154,15 @@ fi
 "$VENV/bin/python" -c 'import numpy, loaderx' || fail "numpy or loaderx cannot be imported"
 
 if [ "${ZRFS_ALLOW_NO_FRAMEWORKS:-}" != 1 ]; then
-  heading "set-up: Python with datasets $DATASETS and jax $JAX in target/frameworks-venv"
+  heading "set-up: Python with datasets $DATASETS, jax $JAX and webdataset $WEBDATASET in target/frameworks-venv"
   frameworks=$root/target/frameworks-venv
-  versions='import importlib.metadata as m; print(m.version("datasets"), m.version("jax"), m.version("pillow") != "")'
-  if [ "$("$frameworks/bin/python" -c "$versions" 2>/dev/null || true)" != "$DATASETS $JAX True" ]; then
+  versions='import importlib.metadata as m; print(*map(m.version, ["datasets", "jax", "webdataset"]), m.version("pillow") != "")'
+  if [ "$("$frameworks/bin/python" -c "$versions" 2>/dev/null || true)" != "$DATASETS $JAX $WEBDATASET True" ]; then
     rm -rf "$frameworks"
     /usr/bin/python3 -m venv "$frameworks"
     "$frameworks/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "datasets==$DATASETS" \
-      "jax==$JAX" pillow || fail "datasets or jax cannot be installed; ZRFS_ALLOW_NO_FRAMEWORKS=1 goes without"
+      "jax==$JAX" "webdataset==$WEBDATASET" pillow ||
+      fail "datasets, jax or webdataset cannot be installed; ZRFS_ALLOW_NO_FRAMEWORKS=1 goes without"
   fi
 fi
 nothing_left

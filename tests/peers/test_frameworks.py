@@ -7,10 +7,10 @@ import shutil
 
 import numpy as np
 
-from support import ROOT, Case, run, zrfs
+from frameworks import FrameworksCase
+from support import ROOT, zrfs
 from test_openclipart import clipart_root
 
-PYTHON = os.environ.get("ZRFS_FRAMEWORKS_PYTHON", os.fspath(ROOT / "target/frameworks-venv/bin/python"))
 PEER = pathlib.Path(__file__).with_name("frameworks_peer.py")
 
 
@@ -26,16 +26,7 @@ def keras_listing(root):
     return classes, files
 
 
-class Frameworks(Case):
-    def peer(self, *args):
-        if not os.path.exists(PYTHON):
-            if os.environ.get("ZRFS_ALLOW_NO_FRAMEWORKS") == "1":
-                self.skipTest("there is no Python with datasets and jax, and ZRFS_ALLOW_NO_FRAMEWORKS=1 allows it")
-            self.fail(f"{PYTHON} is missing: bash tests/all.sh makes it; ZRFS_ALLOW_NO_FRAMEWORKS=1 goes without")
-        done = run(PYTHON, *args, timeout=300, env={**os.environ, "HOME": os.fspath(self.dir)})
-        self.assertEqual(done.returncode, 0, done.stderr.decode()[-2000:])
-        return done.stdout.decode()
-
+class Frameworks(FrameworksCase):
     def some_classes(self):
         source, root = self.dir / "some", clipart_root()
         for folder in sorted(os.listdir(root))[:3]:
