@@ -330,7 +330,7 @@ fn a_store_without_names_has_no_tree_until_they_come() {
     assert!(!readme().contains("tree/") && readme().contains("records/00000000.bin"));
     // The page says what is to be written, where something can.
     let changing = View::new(Store::open(&path).unwrap(), None, options()).unwrap();
-    let writable = String::from_utf8(read(&changing, Node::Readme)).unwrap();
+    let writable = String::from_utf8(read_all(&changing, Node::Readme)).unwrap();
     for says in ["echo 7 12 100-199 > delete", "echo 1 > compact"] {
         assert!(writable.contains(says) && !readme().contains(says));
     }
