@@ -7,6 +7,7 @@
 #   ZRFS_ALLOW_NO_FRAMEWORKS=1    without Hugging Face datasets, JAX and WebDataset
 #   ZRFS_ALLOW_NO_ROOT=1          without the tests that need root
 #   SOAK_ROUNDS=N                 rounds of mounts of the soak test (20 here, 200 by itself)
+#   TORTURE_SECONDS=N             how long readers check a mount that changes (15 for each kind of mount)
 #   KILL_ROUNDS=N                 rounds of kills of the soak test (50 here, 500 by itself)
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
