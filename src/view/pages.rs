@@ -97,8 +97,8 @@ fn batches(view: &View) -> String {
     let endless = format!(
         "\
 endless    open, though they are not listed: {npy}batch.tar, the steps one after
-           another. They never end: f.read() does not return, and shutil.copyfile and
-           sendfile copy nothing, as their size is 0. Take dd, head -c, WebDataset{load}.
+           another. They never end, though their size is 0: f.read() does not return,
+           and cp fills the disk. Take head -c, WebDataset{load}.
 "
     );
     let endless = if view.options.data_only { String::new() } else { endless };
