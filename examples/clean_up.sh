@@ -8,7 +8,11 @@
 #
 # Where a list is refused, no record of it is deleted, and `echo` fails: "File descriptor busy" is EBUSY, for example.
 set -eu
-mount=$1
+mount=${1:?the mount point is missing}
+if ! mountpoint -q "$mount"; then
+    echo "$mount is no mount point: zrfs mount STORE $mount" >&2
+    exit 1
+fi
 
 # One write, one batch: all of it, or nothing.
 echo 7 12 > "$mount/delete"

@@ -110,8 +110,8 @@ pub(super) fn tell_compaction(path: &Path, done: &Compaction) -> Outcome {
     ))?;
     if done.left > 0 {
         out.line(format_args!(
-            "{} records stayed behind gaps, since the disk is full: free some of it and compact again",
-            done.left
+            "{} stayed behind gaps, as the disk has no room to move them: free some of it and compact again",
+            count(done.left, "record")
         ))?;
     }
     out.finish()

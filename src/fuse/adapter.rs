@@ -240,7 +240,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         _offset: u64,
@@ -252,7 +252,9 @@ impl Filesystem for Adapter {
     ) {
         guarded("write", || {
             let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            match node(ino).and_then(|node| self.view.write(node, fh.0, data).map_err(|e| refusal(&e))) {
+            match node(ino)
+                .and_then(|node| self.view.write(node, fh.0, data, req.pid()).map_err(|e| refusal(&e)))
+            {
                 Ok(Written::Taken) => reply.written(len),
                 Ok(Written::Delete(deletion)) => self.jobs.add(Job::Delete(deletion, len, reply)),
                 Ok(Written::Compact) => self.jobs.add(Job::Compact(len, reply)),

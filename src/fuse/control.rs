@@ -77,7 +77,7 @@ fn delete(view: &View, kernel: &Kernel, deletion: &Deletion, len: u32, reply: Re
     match done {
         Ok(()) => reply.written(len),
         Err(e) => {
-            log::info!("nothing was deleted: {e}");
+            log::info!("a list of records to delete: {e}");
             reply.error(refusal(&e));
         }
     }

@@ -46,6 +46,10 @@ impl Kernel {
         for (directory, name) in &forget.names {
             log_failure(self.notifier.inval_entry(number(*directory), OsStr::from_bytes(name)));
         }
+        for &node in &forget.attributes {
+            // Of no byte: the pages stay.
+            log_failure(self.notifier.inval_inode(number(node), -1, 0));
+        }
         for &node in &forget.directories {
             log_failure(self.notifier.inval_inode(number(node), 0, -1));
         }

@@ -107,7 +107,8 @@ impl Mountpoint {
                         .is_some_and(|top| top.fstype == FSTYPE && top.source == source.as_os_str())
                     {
                         let text = format!("{} is mounted at {} already", source.display(), path.display());
-                        return Err(Error::new(ErrorKind::Exists, text));
+                        return Err(Error::new(ErrorKind::Exists, text)
+                            .with_help("to mount it with other options, `zrfs umount` it first"));
                     }
                     if let Some(top) = top.filter(|top| top.fstype == FSTYPE) {
                         log::warn!(

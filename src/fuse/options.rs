@@ -7,8 +7,8 @@ use crate::format::MAX_RECORDS;
 use crate::sampler::SamplerOptions;
 use crate::view::ViewOptions;
 
-/// Largest batch.
-const MAX_BATCH: u64 = 1 << 24;
+/// Largest batch: what is known of one archive takes some tens of bytes a record.
+const MAX_BATCH: u64 = 1 << 20;
 /// Most steps that `batches/` lists: a directory of so many names can still be listed.
 const MAX_LISTED: u64 = 1 << 24;
 

@@ -152,6 +152,7 @@ impl StorageFile for DiskFile {
             len: u64::try_from(stat.st_size).unwrap_or(0),
             allocated: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
             modified: SystemTime::UNIX_EPOCH + since,
+            identity: (stat.st_dev, stat.st_ino),
         })
     }
 

@@ -82,6 +82,8 @@ pub struct Attributes {
     pub allocated: u64,
     /// Time of the last change of its contents.
     pub modified: SystemTime,
+    /// The file system, and the file in it: no two files have both.
+    pub identity: (u64, u64),
 }
 
 /// A folder of files, by name.

@@ -255,6 +255,14 @@ impl Store {
         Ok(self.meta.attributes()?.modified)
     }
 
+    /// Device and inode number of its meta.zr: whatever its path, no other store has both.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn identity(&self) -> Result<(u64, u64)> {
+        Ok(self.meta.attributes()?.identity)
+    }
+
     /// Changes an open store to version 2, so that it holds records of 0 B to 1 GiB. loaderx 0.5.0 refuses it then.
     ///
     /// # Errors

@@ -110,10 +110,13 @@ impl View {
         let executable =
             named.is_some_and(|named| matches!(named.kind, NodeKind::Record { executable: true, .. }));
         let size = self.head(named).len() as u64 + u64::from(loc.logic_length);
+        // Another record than before: programs that compare times are to see that.
+        let moved = ids.moved_at(index).map(time);
         Ok(Attributes {
             mode: if executable { 0o555 } else { 0o444 } & !self.options.umask,
             links: 1 + u32::from(named.is_some()),
-            modified: named.map_or(self.mounted, |named| time(named.modified_ns)),
+            modified: named.map_or(moved.unwrap_or(self.mounted), |named| time(named.modified_ns)),
+            changed: moved.unwrap_or(self.mounted),
             ..self.kept(Node::Record(ids.id_of(index)), Kind::File, size)
         })
     }
@@ -168,8 +171,7 @@ impl View {
 
     /// Notes that folders have lost records just now.
     pub(super) fn touch_folders(&self, folders: &BTreeSet<NodeId>) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+        let now = nanoseconds(SystemTime::now());
         let mut touched = HashMap::clone(&self.touched.load());
         touched.extend(folders.iter().map(|&folder| (folder, now)));
         self.touched.store(Arc::new(touched));
@@ -184,9 +186,8 @@ impl View {
     }
 
     pub(super) fn refresh_modified(&self) -> Result<()> {
-        let since = self.store.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // Never zero: some tools take a time of 0 for a missing one.
-        let nanos = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX).max(1_000_000_000);
+        let nanos = nanoseconds(self.store.modified()?).max(1_000_000_000);
         self.modified.store(nanos, Ordering::Relaxed);
         Ok(())
     }
@@ -195,6 +196,12 @@ impl View {
     pub(super) fn modified(&self) -> SystemTime {
         time(self.modified.load(Ordering::Relaxed))
     }
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn nanoseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// The time so many nanoseconds after 1970, or before. Never zero: some tools take that for a missing one.

@@ -16,11 +16,13 @@ use crate::format::RecordLoc;
 const SMALL: usize = 128 << 10;
 /// Small records that are kept: those that readers are in the middle of. The list is searched from its end.
 const MOST_SMALL: usize = 64;
-/// Records that are kept whatever their size: two files can be compared.
+/// Records of those that are not small which are kept whatever their size: two files can be compared.
 const LEAST: usize = 2;
-/// A record that nobody has asked for so long gives way to another one. Before, more readers than there is room for would
-/// take each other's records away, and decode one for each piece.
+/// A record that nobody has asked for so long, and while so many others came, gives way to another one. Before, more readers
+/// than there is room for would take each other's records away, and decode one for each piece. Time alone does not tell: where
+/// records take seconds to decode, those who read others wait as long.
 const IDLE: Duration = Duration::from_secs(1);
+const OTHERS: u64 = 32;
 /// A record that nobody has asked for so long goes.
 const FORGOTTEN: Duration = Duration::from_secs(10);
 
@@ -41,6 +43,8 @@ struct Entry {
     loc: RecordLoc,
     bytes: Arc<Vec<u8>>,
     used: Instant,
+    /// How many records had come by then.
+    came: u64,
     /// Its last piece was asked for. Others may still be on their way.
     is_done: bool,
 }
@@ -71,6 +75,8 @@ struct Kept {
     entries: Vec<Entry>,
     /// What is being decoded, and who wants it.
     making: Vec<(Whose, Vec<Waiting>)>,
+    /// How many records have come.
+    came: u64,
 }
 
 /// Records that are being read in pieces, at most `budget` bytes of them, or two larger ones.
@@ -142,6 +148,8 @@ impl Decoded {
 
     fn keep_at(&self, used: Instant, id: Whose, loc: RecordLoc, bytes: Arc<Vec<u8>>) {
         let mut kept = self.kept();
+        kept.came += 1;
+        let came = kept.came;
         let entries = &mut kept.entries;
         entries.retain(|entry| entry.id != id);
         let mut total = entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() + bytes.len();
@@ -156,13 +164,15 @@ impl Decoded {
             });
         }
         entries.retain(|entry| {
-            let gives_way = entry.is_done || used.duration_since(entry.used) > IDLE;
+            let is_idle = used.duration_since(entry.used) > IDLE && came - entry.came > OTHERS;
+            let gives_way = entry.is_done || is_idle;
             let stays = total <= self.budget || !gives_way;
             total -= if stays { 0 } else { entry.bytes.len() };
             stays
         });
-        if total <= self.budget || entries.len() < LEAST {
-            entries.push(Entry { id, loc, bytes, used, is_done: false });
+        let large = entries.iter().filter(|entry| entry.bytes.len() > SMALL).count();
+        if total <= self.budget || large < LEAST {
+            entries.push(Entry { id, loc, bytes, used, came, is_done: false });
         }
     }
 
@@ -188,7 +198,7 @@ impl Kept {
             from_here.rotate_left(1);
         }
         let entry = self.entries.last_mut()?;
-        entry.used = Instant::now();
+        (entry.used, entry.came) = (Instant::now(), self.came);
         Some(Arc::clone(&entry.bytes))
     }
 }
@@ -263,6 +273,10 @@ mod tests {
         assert!(has(3) && !has(1), "one that was read to its end gives way");
         cache.forget_idle_at(begin + Duration::from_secs(5));
         assert!(has(3));
+        keep(60, 4, 100);
+        assert!(has(0) && !has(4), "time alone does not tell that nobody reads");
+        cache.forget_idle_at(begin);
+        (100..140).for_each(|i| keep(60, i, 0));
         keep(60, 4, 300);
         keep(60, 5, 1000);
         keep(60, 6, 10);

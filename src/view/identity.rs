@@ -53,8 +53,8 @@ impl RecordId {
 pub(super) struct Ids {
     /// First index and epoch, both ascending: what has come to an index from there on came in that epoch, or later.
     births: Vec<(u32, u64)>,
-    /// The records that a delete has moved, by the index that they have now.
-    moved_in: HashMap<u32, RecordId>,
+    /// The records that a delete has moved, by the index that they have now, and when: in nanoseconds since 1970.
+    moved_in: HashMap<u32, (RecordId, i64)>,
     /// And the other way round.
     moved_out: HashMap<RecordId, u32>,
 }
@@ -63,7 +63,7 @@ impl Ids {
     /// The record that has `index`.
     pub(super) fn id_of(&self, index: u32) -> RecordId {
         match self.moved_in.get(&index) {
-            Some(&id) => id,
+            Some(&(id, _)) => id,
             None => RecordId::new(index, self.birth(index)),
         }
     }
@@ -78,20 +78,26 @@ impl Ids {
         is_there.then_some(index)
     }
 
+    /// When the record that has `index` came there by a delete, in nanoseconds since 1970.
+    pub(super) fn moved_at(&self, index: u32) -> Option<i64> {
+        self.moved_in.get(&index).map(|&(_, since)| since)
+    }
+
     fn birth(&self, index: u32) -> u64 {
         let behind = self.births.partition_point(|&(first, _)| first <= index);
         behind.checked_sub(1).and_then(|at| self.births.get(at)).map_or(0, |&(_, epoch)| epoch)
     }
 
-    /// What the indices stand for after a delete that has made `moves`, left `length` records and begun `epoch`.
-    pub(super) fn after(&self, moves: &[Move], length: u64, epoch: u64) -> Ids {
+    /// What the indices stand for after a delete that has made `moves`, left `length` records and begun `epoch` at `since`,
+    /// in nanoseconds since 1970.
+    pub(super) fn after(&self, moves: &[Move], length: u64, epoch: u64, since: i64) -> Ids {
         let length = tree::index(length);
         let moves: Vec<_> =
             moves.iter().map(|&Move { from, to }| (tree::index(to), self.id_of(tree::index(from)))).collect();
         let mut after = self.clone();
         after.births.retain(|&(first, _)| first < length);
         after.births.push((length, epoch));
-        after.moved_in.retain(|&index, id| {
+        after.moved_in.retain(|&index, (id, _)| {
             let stays = index < length;
             if !stays {
                 after.moved_out.remove(id);
@@ -99,7 +105,7 @@ impl Ids {
             stays
         });
         for &(to, id) in &moves {
-            if let Some(gone) = after.moved_in.insert(to, id) {
+            if let Some((gone, _)) = after.moved_in.insert(to, (id, since)) {
                 after.moved_out.remove(&gone);
             }
         }
@@ -172,7 +178,7 @@ mod tests {
             doomed.sort_unstable();
             doomed.dedup();
             let moves = delete(&mut table, doomed);
-            ids = ids.after(&moves, table.len() as u64, epoch);
+            ids = ids.after(&moves, table.len() as u64, epoch, 0);
             for _ in 0..draw(6).max(usize::from(table.len() < 10) * 5) {
                 table.push(next_name);
                 next_name += 1;

@@ -11,6 +11,7 @@
 
 mod attributes;
 mod batches;
+mod complaints;
 mod control;
 mod decoded;
 mod growth;
@@ -48,6 +49,7 @@ use crate::format::RecordLoc;
 use crate::sampler::SamplerOptions;
 use crate::store::{NodeId, Store};
 use batches::{Batches, Engine};
+use complaints::Complaints;
 use control::Control;
 use decoded::Decoded;
 use identity::{Ids, Lineage};
@@ -153,6 +155,7 @@ struct Counters {
     reads: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
+    complaints: Complaints,
 }
 
 impl View {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::control::DeleteList;
+use super::decoded::Whose;
 use super::{Node, RecordId, View, pages};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -139,7 +140,12 @@ impl Gate {
     pub(super) fn begin_compaction(&self) -> Result<()> {
         let mut held = self.held();
         if held.compacting || held.deleting {
-            return Err(Error::new(ErrorKind::Busy, "the store is being compacted already"));
+            let what = if held.compacting {
+                "the store is being compacted already"
+            } else {
+                "records are being deleted"
+            };
+            return Err(Error::new(ErrorKind::Busy, what));
         }
         held.compacting = true;
         Ok(())
@@ -188,13 +194,15 @@ impl OpenRecords {
         }
     }
 
-    fn remove(&self, id: RecordId) {
-        let Some(mut shard) = self.shard(id) else { return };
-        if let Some(count) = shard.get_mut(&id) {
-            *count -= 1;
-            if *count == 0 {
-                shard.remove(&id);
+    /// `true` where it is open no more.
+    fn remove(&self, id: RecordId) -> bool {
+        let Some(mut shard) = self.shard(id) else { return false };
+        match shard.get_mut(&id) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                false
             }
+            _ => shard.remove(&id).is_some(),
         }
     }
 
@@ -232,7 +240,9 @@ impl View {
                 self.open_records.add(id);
                 let there = self.steady(|ids| self.location(self.index_of(ids, id)?));
                 let opened = Opened { handle: 0, paging: Paging::Cached };
-                return there.map(|_| Opening::Done(opened)).inspect_err(|_| self.open_records.remove(id));
+                return there.map(|_| Opening::Done(opened)).inspect_err(|_| {
+                    self.open_records.remove(id);
+                });
             }
             Node::Stats => pages::stats(self)?,
             Node::Readme => pages::readme(self).into_bytes(),
@@ -251,7 +261,7 @@ impl View {
         self.require_changes()?;
         let handle = match node {
             Node::Delete => {
-                self.gate.check()?;
+                self.gate.check().inspect_err(|e| self.control.refused(e))?;
                 Handle::Delete(Arc::new(Mutex::new(DeleteList::new(self.store.epoch()))))
             }
             _ => {
@@ -267,12 +277,21 @@ impl View {
     /// Ends an opening.
     pub fn release(&self, node: Node, handle: u64) {
         match node {
-            Node::Record(id) => self.open_records.remove(id),
+            Node::Record(id) => {
+                if self.open_records.remove(id) {
+                    self.decoded.done(Whose::Record(id));
+                }
+            }
             _ if handle == 0 => {}
             _ => {
                 let closed = self.handles.open().remove(&handle);
-                if matches!(closed, Some(Handle::Sampled(_))) {
-                    self.gate.unpin();
+                match closed {
+                    Some(Handle::Sampled(_)) => self.gate.unpin(),
+                    Some(Handle::Delete(list)) => {
+                        let dropped = list.lock().unwrap_or_else(PoisonError::into_inner).dropped();
+                        dropped.iter().for_each(|e| self.control.refused(e));
+                    }
+                    _ => {}
                 }
             }
         }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{View, batches};
 use crate::error::Result;
+use crate::sampler::Mode;
 
 /// Size of `stats`: padded with spaces, so that it is known before the file is opened.
 pub(super) const STATS_BYTES: usize = 2048;
@@ -27,6 +28,8 @@ pub(super) fn stats(view: &View) -> Result<Vec<u8>> {
         });
         figures.insert("counters".to_owned(), counters);
     }
+    let (device, inode) = view.store.identity()?;
+    figures.insert("identity".to_owned(), json!([device, inode]));
     let sampler = &view.options.sampler;
     figures.insert("mode".to_owned(), sampler.mode.to_string().into());
     figures.insert("seed".to_owned(), sampler.seed.into());
@@ -69,7 +72,7 @@ stats      JSON: records, live_bytes (stored size of all records), logical_bytes
            (their decoded size), chunk_bytes (space used in the chunk files),
            reclaimable (chunk_bytes - live_bytes), freeable (disk that a compaction
            gives back), damaged (records whose table entry is bad), named (records
-           that have a name), version, {counters}
+           that have a name), version, identity (device and inode of meta.zr), {counters}
            mode, seed, batch_size, start and length of the batches.
            Fixed when the file is opened, padded with spaces.
 {control}README     this page.
@@ -106,14 +109,19 @@ endless    open, though they are not listed: {npy}batch.tar, the steps one after
         "\
 batches/   {files}: step 17 of an endless stream of
            batches (mode {mode}, seed {seed}, {batch_size} records each), and so for every
-           step, though only the first ones that -o steps= says are listed. A step
-           is the same in each mount with these options: train from them, by as many
-           processes as you like. A .tar is in WebDataset's layout.
+           step{last}, though only the first ones that -o steps= says are listed.
+           Train from them, by as many processes as you like. A step is the same in
+           each mount with these options over as many records, {length} here: keep
+           that with a checkpoint, and mount with -o length={length} to go on. A delete
+           makes other steps; records that are appended join at the next mount. A
+           .tar is in WebDataset's layout.
 {array}{endless}",
         files = files.join(", "),
         mode = sampler.mode,
         seed = sampler.seed,
         batch_size = sampler.batch_size,
+        length = view.batches.length(),
+        last = if sampler.mode == Mode::Iid { " up to draw 2^32" } else { "" },
     )
 }
 

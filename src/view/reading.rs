@@ -61,9 +61,11 @@ impl View {
                     counters.reads.fetch_add(1, Ordering::Relaxed);
                     counters.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 }
+                // Nothing is wrong with the store where a record was deleted, or a stream is sought in.
+                Err(e) if matches!(e.kind(), ErrorKind::Stale | ErrorKind::Unsupported) => log::debug!("{e}"),
                 Err(e) => {
                     counters.errors.fetch_add(1, Ordering::Relaxed);
-                    log::error!("{e}");
+                    counters.complaints.log(e);
                 }
             }
             reply(answer);

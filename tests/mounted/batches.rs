@@ -263,7 +263,7 @@ fn shared_steps() {
     }
 }
 
-/// > A damaged record fails reads that need it, with EIO; the other records of its batch can be read.
+/// > A damaged record fails reads that need it, with EIO; the other records of its batch can be read, but for those in the same page of memory, and all of them in records/.
 #[test]
 fn damage() {
     let place = Place::new();

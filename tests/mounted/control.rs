@@ -184,9 +184,11 @@ fn batches_are_applied_before_the_write_returns() {
 }
 
 /// > A record that is not there refuses the batch with ERANGE, what is no list with EINVAL; nothing is deleted then.
-/// > One opening takes one batch: what follows is refused with ESTALE, and after a refused write everything with EINVAL.
+/// > One opening takes one batch: what follows is refused with ESTALE; after a refused write everything is refused as that was.
 /// > Where another batch went in since delete was opened, a list is refused with ESTALE: its indices are old.
-/// > What was not applied when delete is closed is dropped.
+/// > What was not applied when delete is closed is dropped, and reading delete says so.
+/// > A write of a multiple of 4096 bytes is no list of its own, as it is what programs that buffer write of a longer one: EINVAL.
+/// > A line of a list is one program's: a write that goes on in the middle of a line of another one is refused with EINVAL.
 #[test]
 fn what_is_refused_deletes_nothing() {
     let place = Place::new();
@@ -211,12 +213,19 @@ fn what_is_refused_deletes_nothing() {
     ] {
         let mut file = File::options().write(true).open(&delete).unwrap();
         refused(file.write(list.as_bytes()).map(drop), errno);
-        refused(file.write(b"3\n").map(drop), libc::EINVAL);
-        assert!(said(&delete)["refused"].is_string(), "{list}");
+        let why = said(&delete)["refused"].clone();
+        refused(file.write(b"3\n").map(drop), errno);
+        assert!(why.is_string() && said(&delete)["refused"] == why, "{list}");
     }
     refused(write(&delete, b"\xff\n"), libc::EINVAL);
     // Killed half way, or closed before the end.
     write(&delete, b"begin\n1\n2\n").unwrap();
+    wait_for("it is told", || {
+        said(&delete)["refused"].as_str().is_some_and(|why| why.contains("without its line `end`"))
+    });
+    // What fills a program's buffer is a piece of something longer.
+    let piece: String = (0..4096 / 4).map(|_| "  7\n").collect();
+    refused(write(&delete, piece.as_bytes()), libc::EINVAL);
     let mut half = Command::new("sh")
         .arg("-c")
         .arg(format!("(echo begin; echo 1; exec sleep 1000) > {}", delete.display()))
@@ -226,6 +235,9 @@ fn what_is_refused_deletes_nothing() {
     half.wait().unwrap();
     write(&delete, b"\n").unwrap();
     write(&delete, b"begin\nend\n").unwrap();
+    let script =
+        format!("(printf 'begin\\n1'; /usr/bin/printf '7\\nend\\n' || exit; :) > {}", delete.display());
+    assert!(!Command::new("bash").args(["-c", &script]).stderr(Stdio::null()).status().unwrap().success());
     shows(&place, &all);
     // Two at once, and one that goes on after its batch.
     let mut first = File::options().append(true).open(&delete).unwrap();
@@ -248,6 +260,7 @@ fn what_is_refused_deletes_nothing() {
     shows(&place, &table);
 }
 
+/// > A record that a delete has moved has the time of that as its status change, and as its own time where it has no name.
 /// > A record's inode number is its own: a record that moves keeps it, and another one that comes to its index has another one.
 /// > A file that was opened or mapped before a delete or a compaction goes on to show its record, wherever that went; that of a deleted record gives ESTALE.
 #[test]
@@ -255,6 +268,7 @@ fn open_files_follow_their_records() {
     let place = Place::new();
     drop(fill(&place, 200));
     place.mount(&[]);
+    let begun = std::time::SystemTime::now();
     let path = |index: usize, n: usize| place.mnt().join(format!("records/{index:08}.{}", ext(n)));
     let mut table: Vec<usize> = (0..200).collect();
     let open: HashMap<usize, File> = table.iter().map(|&n| (n, File::open(path(n, n)).unwrap())).collect();
@@ -275,7 +289,14 @@ fn open_files_follow_their_records() {
             }
         }
         for (index, &n) in table.iter().enumerate() {
-            let ino = fs::metadata(path(index, n)).unwrap().ino();
+            let metadata = fs::metadata(path(index, n)).unwrap();
+            let ino = metadata.ino();
+            // It has moved, by a delete of this test.
+            if index != n && n < 200 {
+                let changed = std::time::Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
+                assert!(changed > begun.duration_since(std::time::UNIX_EPOCH).unwrap(), "{n}");
+                assert_eq!(metadata.mtime_nsec(), n as i64 + 7, "that of its name");
+            }
             match inodes.get(&n) {
                 Some(&before) => assert_eq!(ino, before, "{n}"),
                 None => assert!(!inodes.values().any(|&other| other == ino), "{n}"),

@@ -119,6 +119,56 @@ class Control(Case):
             self.assertEqual(raised.exception.errno, errno.EINVAL)
             self.same()
 
+    def test_a_refusal_reaches_a_program_that_buffers(self):
+        self.fill(50)
+        with self.mount(self.store):
+            for text, error, why in (("5000000\n", errno.ERANGE, "no record 5000000"), ("x\n", errno.EINVAL, "is no record")):
+                with self.assertRaises(OSError) as raised, open(self.mnt / "delete", "w") as f:
+                    f.write(text)
+                self.assertEqual(raised.exception.errno, error)
+                self.assertIn(why, self.status()["refused"])
+            batch = open(self.mnt / "batches/3.npy", "rb")
+            with self.assertRaises(OSError) as raised:
+                open(self.mnt / "delete", "w")
+            self.assertEqual(raised.exception.errno, errno.EBUSY)
+            self.assertIn("1 open files", self.status()["refused"])
+            batch.close()
+            self.same()
+
+    def test_half_a_line_is_no_beginning_of_another_ones(self):
+        self.fill(50)
+        with self.mount(self.store):
+            file = os.open(self.mnt / "delete", os.O_WRONLY)
+            os.write(file, b"begin\n")
+            # It is killed within 1234.
+            for text in (b"10\n1", b"7\n"):
+                child = os.fork()
+                if child == 0:
+                    try:
+                        os.write(file, text)
+                    except OSError as e:
+                        os._exit(e.errno)
+                    os._exit(0)
+                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                self.assertEqual(status, errno.EINVAL if text == b"7\n" else 0)
+            with self.assertRaises(OSError):
+                os.write(file, b"end\n")
+            os.close(file)
+            self.same()
+
+    def test_rsync_copies_what_a_delete_has_moved(self):
+        self.fill(50)
+        with self.mount(self.store):
+            run("rsync", "-a", f"{self.mnt}/records/", self.dir / "copy/", check=0)
+            self.shell("echo 0 7 > $M/delete")
+            self.lost(0, 7)
+            before = os.stat(self.mnt / "records/00000001.npy")
+            moved = os.stat(self.mnt / "records/00000000.npy")
+            self.assertGreater(moved.st_mtime_ns, before.st_mtime_ns)
+            self.assertGreater(moved.st_ctime_ns, before.st_ctime_ns)
+            run("rsync", "-a", "--delete", f"{self.mnt}/records/", self.dir / "copy/", check=0)
+            run("diff", "-r", self.mnt / "records", self.dir / "copy", check=0)
+
     def test_what_is_not_meant_is_not_deleted(self):
         self.fill(500)
         with self.mount(self.store):

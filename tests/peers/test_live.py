@@ -173,14 +173,14 @@ class Deleting(Live):
                 self.remove([3])
                 zrfs("delete", mount.point, "3")
                 out, err = late.communicate(b"4\n", timeout=30)
-            self.assert_clear(subprocess.CompletedProcess([], late.returncode, out, err), "old", "nothing was deleted")
+            self.assert_clear(subprocess.CompletedProcess([], late.returncode, out, err), "old", "not applied")
             self.assert_holds()
 
     def test_a_store_that_others_read(self):
         with self.mount(self.store) as mount:
             with subprocess.Popen([ZRFS, "cat", self.store, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
                 wait_until(lambda: os.fsencode(self.store / "meta.zr") in links(f"/proc/{reader.pid}/fd"), "it has the store open")
-                self.assert_clear(zrfs("delete", mount.point, "0", check=None), f"process {reader.pid}", "nothing was deleted")
+                self.assert_clear(zrfs("delete", mount.point, "0", check=None), f"process {reader.pid}", "not applied")
                 self.assert_clear(zrfs("compact", mount.point, check=None), f"process {reader.pid}")
                 reader.communicate(b"0\n", timeout=30)
             self.remove([0])
@@ -291,6 +291,11 @@ class Refusing(Live):
             zrfs("delete", mount.point, "1")
             zrfs("compact", mount.point)
             self.assertEqual(json.loads(zrfs("stats", mount.point, "--json").stdout)["records"], COUNT - 1)
+            # Another one in its place has other names.
+            zrfs("import", self.dir / "source", self.store)
+            for args in (["ls", mount.point], ["delete", mount.point, "--names", "-"]):
+                done = zrfs(*args, check=None, input=b"sub/001.txt\n")
+                self.assert_clear(done, str(self.store), "another one is now")
             self.store = self.dir / "elsewhere.zr"
             self.assert_holds()
 
@@ -298,7 +303,7 @@ class Refusing(Live):
         labels = import_folder(self.dir, "labels.zr", [b"%d" % i for i in range(COUNT)])
         with self.mount(self.store, "-o", f"labels={labels}") as mount:
             os.rename(labels, self.dir / "elsewhere.zr")
-            self.assert_clear(zrfs("delete", mount.point, "1", check=None), "nothing was deleted", "labels.zr")
+            self.assert_clear(zrfs("delete", mount.point, "1", check=None), "not applied", "labels.zr")
             self.assertEqual((self.told()["batches"], self.told()["deleted"]), (0, 0))
             self.assert_holds()
             os.rename(self.dir / "elsewhere.zr", labels)

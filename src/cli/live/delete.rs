@@ -59,7 +59,7 @@ fn refused(live: &Live, before: u64, e: io::Error) -> Error {
     let is_old = e.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::STALE);
     match told(live) {
         Ok(Told { refused: Some(why), batches, .. }) if is_old || batches == before => {
-            Error::new(ErrorKind::Io, format!("{point}: nothing was deleted: {why}"))
+            Error::new(ErrorKind::Io, format!("{point}: the list was not applied: {why}"))
         }
         Ok(Told { refused: Some(why), .. }) => Error::new(ErrorKind::Io, format!("{point}: {why}"))
             .with_help("the records are deleted all the same, as the mount shows"),

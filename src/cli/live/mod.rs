@@ -10,10 +10,11 @@ mod told;
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use zrfs::{Error, ErrorKind, Result};
 
 pub(super) use compact::compact;
@@ -43,15 +44,19 @@ impl Live {
     /// The path of the store behind it.
     ///
     /// # Errors
-    /// Where it leads nowhere.
+    /// Where it leads nowhere, or to another store than the one that is mounted.
     pub(super) fn store(&self) -> Result<&Path> {
+        let (point, store) = (self.point.display(), self.store.display());
+        let elsewhere =
+            "it was renamed, or the mount was made in another mount namespace: name the store itself";
         match self.store.join("meta.zr").metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let (point, store) = (self.point.display(), self.store.display());
                 let text = format!("{point} shows the store {store}, which can't be reached from here");
-                Err(Error::io(text, e).with_help(
-                    "it was renamed, or the mount was made in another mount namespace: name the store itself",
-                ))
+                Err(Error::io(text, e).with_help(elsewhere))
+            }
+            Ok(there) if self.stats()?.get("identity") != Some(&json!([there.dev(), there.ino()])) => {
+                let text = format!("{point} shows a store that was at {store}, where another one is now");
+                Err(Error::new(ErrorKind::NotFound, text).with_help(elsewhere))
             }
             // What else is wrong with it, opening says.
             _ => Ok(&self.store),

@@ -119,14 +119,18 @@ pub(super) fn member(len: u64) -> u64 {
     BLOCK + len.next_multiple_of(BLOCK)
 }
 
-/// The extension of a label: no two members of a sample have one name.
+/// The extension of a label: no two members of a sample have one name, in whatever case, as WebDataset takes them for the same.
 pub(super) fn label_extension(ext: &[u8], data: &[u8]) -> Vec<u8> {
-    if ext == data || ext == INDEX { [b"label.", ext].concat() } else { ext.to_vec() }
+    if ext.eq_ignore_ascii_case(data) || ext.eq_ignore_ascii_case(INDEX) {
+        [b"label.", ext].concat()
+    } else {
+        ext.to_vec()
+    }
 }
 
 /// The extension of an index.
 pub(super) fn index_extension(data: &[u8]) -> &'static [u8] {
-    if data == INDEX { b"index.idx" } else { INDEX }
+    if data.eq_ignore_ascii_case(INDEX) { b"index.idx" } else { INDEX }
 }
 
 /// The header of a member, in POSIX's format.

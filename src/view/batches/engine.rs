@@ -115,7 +115,18 @@ impl Engine {
         decoded: Arc<Decoded>,
     ) -> Result<Engine> {
         let records = store.len();
+        if let Some(length) = options.length.filter(|&length| length > records) {
+            let text =
+                format!("length={length} is more than the {records} records of {}", store.path().display());
+            return Err(Error::new(ErrorKind::OutOfRange, text)
+                .with_help("batches of a longer store were others: mount with the length that it has now"));
+        }
         let epoch = Epoch::new(&store, &options, store.epoch(), records)?;
+        if epoch.draws.as_ref().is_some_and(|draws| !draws.reaches(options.start)) {
+            let text = format!("start={} lies past draw 2^32 of the iid stream", options.start);
+            return Err(Error::new(ErrorKind::Unsupported, text)
+                .with_help("an iid stream can't be entered there: take mode=shuffle"));
+        }
         let labels = labels.map(|labels| labels_of(labels, records, &store)).transpose()?;
         Ok(Engine {
             data: Source { store, schema, is_labels: false },

@@ -113,7 +113,8 @@ impl Batches {
                     return Err(not_found());
                 }
                 if file == StepFile::Tar {
-                    return engine.table(epoch, step, 1, true).map(Layout::Archive);
+                    let size = engine.table(epoch, step, 1, true)?.size();
+                    return Ok(Layout::Archive { step, size });
                 }
                 engine.step(file, step)
             }
@@ -195,7 +196,7 @@ impl View {
         let node = of_epoch(node, &epoch)?;
         let size = match self.batches.layout(&epoch, node)? {
             Layout::Dense(dense) => dense.size().unwrap_or(0),
-            Layout::Archive(table) => table.size(),
+            Layout::Archive { size, .. } => size,
             Layout::Endless(_) => 0,
         };
         // `du` counts a record once.

@@ -28,7 +28,11 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Where everything is in a file.
 pub(super) enum Layout {
     Dense(Dense),
-    Archive(Arc<Table>),
+    /// That of a step, and its size. Its table is asked for each time: open files hold none.
+    Archive {
+        step: u64,
+        size: u64,
+    },
     /// An archive that goes on for ever: pieces of it, each where the one before it ends.
     Endless(Mutex<VecDeque<Group>>),
 }
@@ -95,7 +99,7 @@ impl Reader {
     pub(super) fn size(&self) -> Option<u64> {
         match &self.layout {
             Layout::Dense(dense) => dense.size(),
-            Layout::Archive(table) => Some(table.size()),
+            Layout::Archive { size, .. } => Some(*size),
             Layout::Endless(_) => None,
         }
     }
@@ -197,7 +201,9 @@ impl Reader {
                 let range = dense.part(offset);
                 Ok(Part { key: key(0, range.start), range, table: None })
             }
-            Layout::Archive(table) => Ok(of_table(0, table, 0)),
+            Layout::Archive { step, .. } => {
+                Ok(of_table(0, &self.engine.table(&self.epoch, *step, 1, true)?, 0))
+            }
             Layout::Endless(groups) => loop {
                 let known = lock(groups);
                 if known.front().is_some_and(|first| offset < first.begin) {

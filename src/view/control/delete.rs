@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
 
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 use super::{Control, Deletion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Move, NamedNode, NodeId, Store, parse_records};
+use crate::view::attributes::nanoseconds;
 use crate::view::identity::Lineage;
 use crate::view::names::RecordName;
 use crate::view::{Node, View, tree};
@@ -21,6 +23,8 @@ pub struct Forget {
     pub names: Vec<(Node, Vec<u8>)>,
     /// Directories whose listings and times have changed.
     pub directories: Vec<Node>,
+    /// Files whose attributes have changed.
+    pub attributes: Vec<Node>,
     /// Files whose pages are of no use any more.
     pub pages: Vec<Node>,
 }
@@ -56,7 +60,7 @@ impl Control {
         Arc::clone(&told.page)
     }
 
-    pub(super) fn refused(&self, e: &Error) {
+    pub(in crate::view) fn refused(&self, e: &Error) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.refused = Some(e.to_string());
         told.render();
@@ -122,7 +126,7 @@ impl View {
         let mut forget = Forget::default();
         let done = self.apply(deletion, few, &mut forget);
         if let Err(e) = &done {
-            deletion.list.lock().unwrap_or_else(PoisonError::into_inner).spoil();
+            deletion.list.lock().unwrap_or_else(PoisonError::into_inner).spoil(e);
             self.control.refused(e);
         }
         (forget, done)
@@ -144,32 +148,38 @@ impl View {
             return Ok(());
         }
         let indices = doomed.indices();
-        let (folders, touched) = self.touched(&doomed, &indices, before, few);
         let now = Arc::clone(&self.lineage.load().now);
-        let mut next = Arc::clone(&now);
         let mut stores: Vec<&Store> = vec![&self.store];
         stores.extend(self.labels.as_deref());
+        let mut begun = None;
         let done = Store::delete_announced(&stores, &indices, |moves, left| {
-            next = Arc::new(now.after(moves, left, epoch + 1));
+            // Nobody appends any more, so this is all that the store had.
+            let touched = self.touched(&doomed, &indices, left + doomed.count, few);
+            let since = nanoseconds(SystemTime::now());
+            let next = Arc::new(now.after(moves, left, epoch + 1, since));
             self.lineage.store(Arc::new(Lineage {
                 now: Arc::clone(&now),
                 next: Some((epoch + 1, Arc::clone(&next))),
             }));
+            begun = Some((touched, next, moves.to_vec(), left));
         });
         // Where the last write failed it may be done or not; what is shown is that it is done.
-        let is_shown = self.store.epoch() == epoch + 1;
-        let now = if is_shown { next } else { now };
-        self.lineage.store(Arc::new(Lineage { now, next: None }));
-        if is_shown {
-            *forget = touched;
-            self.touch_folders(&folders);
-            if let Err(e) = self.refresh_modified() {
-                log::warn!("{e}");
+        match begun.filter(|_| self.store.epoch() == epoch + 1) {
+            None => self.lineage.store(Arc::new(Lineage { now, next: None })),
+            Some(((folders, touched), next, moves, left)) => {
+                *forget = touched;
+                if !forget.all_names {
+                    let moved = moves.iter().map(|moved| Node::Record(now.id_of(tree::index(moved.from))));
+                    forget.attributes.extend(moved);
+                }
+                self.lineage.store(Arc::new(Lineage { now: next, next: None }));
+                self.touch_folders(&folders);
+                if let Err(e) = self.refresh_modified() {
+                    log::warn!("{e}");
+                }
+                self.batches.begin_epoch(left);
+                self.control.applied(doomed.count, left, &moves, done.as_ref().err());
             }
-            let left = self.store.len();
-            self.batches.begin_epoch(left);
-            let moves = done.as_ref().map(Vec::as_slice).unwrap_or_default();
-            self.control.applied(doomed.count, left, moves, done.as_ref().err());
         }
         self.wait_for_handlers();
         done.map(drop)

@@ -57,20 +57,24 @@ impl Control {
 }
 
 impl View {
-    /// Takes what was written to `delete` or `compact`. It is one stream: where in the file it was written is all the same.
+    /// Takes what the thread `writer` wrote to `delete` or `compact`. It is one stream: where in the file it was written is
+    /// all the same.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] for what is no list of records, or not whole; [`ErrorKind::Stale`] where a batch went in
-    /// since the file was opened. The opening takes nothing more then.
-    pub fn write(&self, node: Node, handle: u64, bytes: &[u8]) -> Result<Written> {
+    /// since the file was opened. The opening takes nothing more then, and says the same again.
+    pub fn write(&self, node: Node, handle: u64, bytes: &[u8], writer: u32) -> Result<Written> {
         match node {
             Node::Delete => {
                 let list = self.handles.get(handle, |handle| match handle {
                     Handle::Delete(list) => Some(Arc::clone(list)),
                     _ => None,
                 })?;
-                let taken =
-                    list.lock().unwrap_or_else(PoisonError::into_inner).take(bytes, self.store.epoch());
+                let taken = list.lock().unwrap_or_else(PoisonError::into_inner).take(
+                    bytes,
+                    self.store.epoch(),
+                    writer,
+                );
                 match taken {
                     Ok(None) => Ok(Written::Taken),
                     Ok(Some(text)) => Ok(Written::Delete(Deletion { list, text })),
