@@ -7,7 +7,7 @@
 //! and compacts. Of the names nothing is kept here: the store is asked each time.
 //!
 //! Deletes change what indices mean while others read. So whatever goes by an index is done in one epoch of the store:
-//! see [`View::steady`].
+//! see `View::steady`.
 
 mod attributes;
 mod batches;
