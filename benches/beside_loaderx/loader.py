@@ -51,9 +51,8 @@ def measure(run):
         measure_case(run, case)
 
 
-def measure_case(run, case):
-    records, steps = run.records(case.records), run.times(case.steps)
-    say(f"loader {case.name}: {records} records")
+def prepare(run, case, records):
+    """The stores of data and labels, and what each of their first batches sums up to."""
     array = source(run.folder, "walk", case.item_len, records)
     labels = np.arange(records, dtype=np.int64)
     np.save(run.path("labels.npy"), labels)
@@ -62,8 +61,13 @@ def measure_case(run, case):
         sides[LOADERX].ask("write", data_path, array.filename, case.codec)
         sides[LOADERX].ask("write", label_path, run.path("labels.npy"), case.codec)
         indices = np.array(sides[LOADERX].ask("indices", IID, records, SEED, AHEAD)).reshape(AHEAD, BATCH)
-    batches = [(checksum(array[batch]), checksum(labels[batch])) for batch in indices]
+    return data_path, label_path, [(checksum(array[batch]), checksum(labels[batch])) for batch in indices]
 
+
+def measure_case(run, case):
+    records, steps = run.records(case.records), run.times(case.steps)
+    say(f"loader {case.name}: {records} records")
+    data_path, label_path, batches = prepare(run, case, records)
     with contextlib.ExitStack() as stack:
         # A loader of loaderx can't be closed, only its process can: each has one of its own.
         loaders = {}

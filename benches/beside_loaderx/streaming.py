@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from data import BATCH, MIB, checksum, source
-from loader import AHEAD, BEFORE, CASES, CHECKED, IID, SEED, pairs
+from data import BATCH, MIB, checksum
+from loader import BEFORE, CASES, CHECKED, SEED, pairs, prepare
 from mounted import mounted
 from results import say
 from sides import LOADERX, Wrong, expect, in_turn
@@ -71,15 +71,7 @@ def measure(run):
 def measure_case(run, case):
     records, steps = run.records(case.records), run.times(case.steps)
     say(f"streaming {case.name}: {records} records")
-    array = source(run.folder, "walk", case.item_len, records)
-    labels = np.arange(records, dtype=np.int64)
-    np.save(run.path("labels.npy"), labels)
-    data_path, label_path = run.path("data.zr"), run.path("label.zr")
-    with run.start(LOADERX) as sides:
-        sides[LOADERX].ask("write", data_path, array.filename, case.codec)
-        sides[LOADERX].ask("write", label_path, run.path("labels.npy"), case.codec)
-        indices = np.array(sides[LOADERX].ask("indices", IID, records, SEED, AHEAD)).reshape(AHEAD, BATCH)
-    batches = [(checksum(array[batch]), checksum(labels[batch])) for batch in indices]
+    data_path, label_path, batches = prepare(run, case, records)
     with run.start(LOADERX) as sides, mounted(run.args.zrfs, data_path, run.folder, f"seed={SEED}") as where:
         theirs = sides[LOADERX]
         theirs.ask("stream", data_path, label_path, 4, 4, SEED)
