@@ -69,7 +69,7 @@ fn step(mode: Mode, batch: usize, step: u64) -> Vec<u8> {
 }
 
 /// > batches/N.npy holds the records of step N of the sampler, N.label.npy their labels, N.index.npy their indices, N.tar all of them; a .npy file is there where records, or labels, have a dtype.
-/// > A step is the same in every mount with the same mode, seed, batch size and length; every step number opens, with or without leading zeros, and `-o steps=` says how many are listed.
+/// > A step is the same in every mount with the same mode, seed, batch size and length; every step number below 2^48 opens, with or without leading zeros, and `-o steps=` says how many are listed.
 /// > The sizes of files in batches/ and of array.npy are exact; array.npy takes no blocks.
 /// > stats says mode, seed, batch size, start and length of the batches.
 #[test]

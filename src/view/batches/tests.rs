@@ -679,3 +679,22 @@ fn absurd_sizes_are_errors() {
         assert_eq!(file.try_read(at, 1 << 20).unwrap_err().kind(), ErrorKind::Damaged, "{at}");
     }
 }
+
+#[test]
+fn a_stream_that_would_be_another_one_or_none_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.zr");
+    dense(&path, 40, "<i4", &[]);
+    let refusal = |options: ViewOptions| {
+        let view = View::new(Store::open_read_only(&path).unwrap(), None, options);
+        view.err().map(|e| (e.kind(), e.to_string()))
+    };
+    assert_eq!(refusal(ViewOptions { length: Some(40), ..options(Mode::Iid, 8) }), None);
+    let (kind, text) = refusal(ViewOptions { length: Some(41), ..options(Mode::Iid, 8) }).unwrap();
+    assert!(kind == ErrorKind::OutOfRange && text.contains("41") && text.contains("40 records"), "{text}");
+    let last = (1 << 32) / 8;
+    assert_eq!(refusal(ViewOptions { start: last, ..options(Mode::Iid, 8) }), None);
+    let (kind, text) = refusal(ViewOptions { start: last + 1, ..options(Mode::Iid, 8) }).unwrap();
+    assert!(kind == ErrorKind::Unsupported && text.contains("shuffle"), "{text}");
+    assert_eq!(refusal(ViewOptions { start: u64::MAX, ..options(Mode::Shuffle, 8) }), None);
+}
