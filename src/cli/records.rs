@@ -2,29 +2,15 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::path::PathBuf;
 
-use clap::Args;
 use zrfs::store::parse_records;
 use zrfs::{Error, ErrorKind, Store};
 
+use super::args::RecordsArgs;
 use super::{Failure, by_name};
 
 /// Longest list that is read from standard input, in bytes. Every record of a full store fits.
 const MAX_LIST: u64 = 256 << 20;
-
-#[derive(Args)]
-pub(super) struct RecordsArgs {
-    /// Records such as 7 12 100-199, separated by spaces, commas or newlines; - reads them from standard input
-    records: Vec<String>,
-    /// Take the records of the paths in FILE, one a line, byte for byte as in the folder that was imported (`ls` escapes
-    /// control characters and backslashes, these are as they are); - reads them from standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "records")]
-    names: Option<PathBuf>,
-    /// In the list of --names a NUL byte ends each path, not a newline
-    #[arg(short = '0', long, requires = "names")]
-    null: bool,
-}
 
 impl RecordsArgs {
     /// Records in the order in which they are named, as ranges; every index is below the store's length. `None` where the

@@ -203,7 +203,7 @@ impl Filesystem for Adapter {
                 .and_then(|node| self.view.open(node, access).map(|how| (node, how)).map_err(|e| errno(&e)));
             match opening {
                 Ok((_, Opening::Done(done))) => opened(reply, done),
-                Ok((node, Opening::Later)) => self.jobs.add(Job::Open(node, reply)),
+                Ok((node, Opening::Later)) => self.jobs.add(Job::Open(node, access, reply)),
                 Err(e) => reply.error(e),
             }
         });

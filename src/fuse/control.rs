@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use fuser::{Errno, ReplyOpen, ReplyWrite};
+use fuser::{ReplyOpen, ReplyWrite};
 
 use super::adapter::{guarded, opened};
 use super::errno::{errno, refusal};
 use super::kernel::Kernel;
-use crate::view::{Access, Deletion, Node, Opening, View};
+use crate::view::{Access, Deletion, Node, View};
 
 /// Names that are told to the kernel one by one: a few milliseconds.
 const FEW: usize = 4096;
 
 /// Something to do, and whom to answer.
 pub(super) enum Job {
-    /// Open a file for reading, when no delete is under way.
-    Open(Node, ReplyOpen),
+    /// Open a file when no delete is under way, and word of closes has come.
+    Open(Node, Access, ReplyOpen),
     /// Delete records; so many bytes were written.
     Delete(Deletion, u32, ReplyWrite),
     /// Compact; so many bytes were written.
@@ -50,7 +50,7 @@ pub(super) fn work(view: &Arc<View>, kernel: &Kernel, jobs: &Receiver<Job>) {
     for job in jobs {
         compactions.retain(|compaction| !compaction.is_finished());
         guarded("a change", || match job {
-            Job::Open(node, reply) => open(view, node, reply),
+            Job::Open(node, access, reply) => open(view, node, access, reply),
             Job::Delete(deletion, len, reply) => delete(view, kernel, &deletion, len, reply),
             Job::Compact(len, reply) => compactions.extend(compact(view, len, reply)),
         });
@@ -61,11 +61,9 @@ pub(super) fn work(view: &Arc<View>, kernel: &Kernel, jobs: &Receiver<Job>) {
     }
 }
 
-fn open(view: &View, node: Node, reply: ReplyOpen) {
-    match view.open(node, Access::Read) {
-        Ok(Opening::Done(done)) => opened(reply, done),
-        // Only this thread deletes.
-        Ok(Opening::Later) => reply.error(Errno::EAGAIN),
+fn open(view: &View, node: Node, access: Access, reply: ReplyOpen) {
+    match view.open_late(node, access) {
+        Ok(done) => opened(reply, done),
         Err(e) => reply.error(errno(&e)),
     }
 }

@@ -1,6 +1,7 @@
 //! Mount options, as `-o` and /etc/fstab spell them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::MAX_RECORDS;
@@ -9,6 +10,8 @@ use crate::view::ViewOptions;
 
 /// Largest batch: what is known of one archive takes some tens of bytes a record.
 const MAX_BATCH: u64 = 1 << 20;
+/// Longest time until an unused mount ends, in seconds: a year.
+const MAX_IDLE: u64 = 366 * 24 * 60 * 60;
 /// Most steps that `batches/` lists: a directory of so many names can still be listed.
 const MAX_LISTED: u64 = 1 << 24;
 
@@ -35,6 +38,8 @@ pub struct MountOptions {
     pub cache: Option<usize>,
     /// File that the daemon's log lines go to.
     pub log: Option<PathBuf>,
+    /// How long a mount may be unused until it ends itself; `None`: it never does.
+    pub idle: Option<Duration>,
     /// Nothing can be deleted or compacted.
     pub read_only: bool,
     /// Files are data alone, and need no word of ours to be opened.
@@ -90,6 +95,29 @@ const IGNORED: [&str; 32] = [
 ];
 
 impl MountOptions {
+    /// What `-o` can say, for people.
+    pub const HELP: &str = "  ro                    delete and compact refuse
+  allow_other           users other than the one who mounts may read
+  allow_root            root may read, too
+  noexec                files can't be executed
+  uid=N, gid=N          owner and group of all files (whoever mounts)
+  umask=OCTAL           permissions taken away from 0444 and 0555
+  ext=NAME              one extension for all of records/
+  xattr                 index, codec and stored size of each record, for getfattr
+  dataonly              no control files and no endless ones; opening a file costs no request
+  threads=N             threads that answer the kernel (one a core, 16 at most)
+  cache=MiB             decoded large records to keep (512)
+  idle=SECONDS          end a mount that nobody has used for so long
+  log=FILE              the daemon's log; without it the daemon logs nowhere
+  mode=NAME             of batches: sequential, iid or shuffle (iid)
+  seed=N                of batches (42)
+  batch_size=N          of batches (256)
+  start=STEP            the endless files begin here (0)
+  length=RECORDS        to draw batches from (all)
+  steps=N               how many steps batches/ lists (0; every step opens)
+  labels=STORE          label i belongs to record i
+What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noauto, x-…";
+
     /// Adds the options in `list`, separated by commas; `\,` is a comma within a value.
     ///
     /// # Errors
@@ -134,6 +162,9 @@ impl MountOptions {
             ("cache", Some(value)) => {
                 self.cache = Some(number::<usize>(option, value, 10, 0, 1 << 20)? << 20);
             }
+            ("idle", Some(value)) => {
+                self.idle = Some(Duration::from_secs(number(option, value, 10, 1, MAX_IDLE)?));
+            }
             ("log", Some(value)) if !value.is_empty() => self.log = Some(PathBuf::from(value)),
             ("ext", Some(value)) => {
                 let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -150,7 +181,7 @@ impl MountOptions {
             (_, None) if IGNORED.contains(&name) => {}
             _ if name.starts_with("x-") || name.starts_with("X-") => {}
             (
-                "uid" | "gid" | "umask" | "threads" | "cache" | "log" | "ext" | "mode" | "seed"
+                "uid" | "gid" | "umask" | "threads" | "cache" | "idle" | "log" | "ext" | "mode" | "seed"
                 | "batch_size" | "start" | "length" | "steps" | "labels",
                 None | Some(_),
             ) => {

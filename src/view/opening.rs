@@ -1,12 +1,15 @@
 //! Opening and closing: what an open file holds, and who needs the index space to hold still.
 //!
 //! Shared: the handles, behind a mutex; the [`Gate`], behind another; which records are open, in shards, each behind its
-//! own. Each is held for a look-up, and none while another is taken.
+//! own. Each is held for a look-up, and none while another is taken. A close reaches us after the program's call has returned:
+//! so who finds files open that need the records to stay looks again when word of closes has had time to come, off the
+//! handlers' threads.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::control::DeleteList;
 use super::decoded::Whose;
@@ -47,7 +50,8 @@ pub enum Paging {
 pub enum Opening {
     /// It is open.
     Done(Opened),
-    /// The index space is changing: the thread that changes it opens the file afterwards, by [`View::open`].
+    /// The index space is changing, or is held still by files that may be closed already: the thread that changes it opens the
+    /// file, by [`View::open_late`].
     Later,
 }
 
@@ -90,7 +94,15 @@ impl Handles {
 
 /// Whether the index space may change, and whether it has to hold still.
 #[derive(Default)]
-pub(super) struct Gate(Mutex<Held>);
+pub(super) struct Gate {
+    held: Mutex<Held>,
+    /// No file needs it to hold still any more.
+    unpinned: Condvar,
+}
+
+/// How long word of a close may take: the kernel sends it on after close(2) has returned, and a thread of ours that has it may be
+/// waiting for a processor.
+const CLOSES: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
 struct Held {
@@ -104,7 +116,7 @@ struct Held {
 
 impl Gate {
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has it hold still; `false` where it is changing.
@@ -117,6 +129,19 @@ impl Gate {
     fn unpin(&self) {
         let mut held = self.held();
         held.pins = held.pins.saturating_sub(1);
+        if held.pins == 0 {
+            self.unpinned.notify_all();
+        }
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.held().pins > 0
+    }
+
+    /// Waits until no file needs it to hold still, for as long as word of closes may take.
+    fn await_closes(&self) {
+        let waited = self.unpinned.wait_timeout_while(self.held(), CLOSES, |held| held.pins > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Whether a delete could begin now.
@@ -124,8 +149,9 @@ impl Gate {
         self.held().check()
     }
 
-    /// Begins a delete, which [`Gate::end_delete`] ends.
+    /// Begins a delete, which [`Gate::end_delete`] ends. Waits for word of closes.
     pub(super) fn begin_delete(&self) -> Result<()> {
+        self.await_closes();
         let mut held = self.held();
         held.check()?;
         held.deleting = true;
@@ -222,6 +248,9 @@ impl View {
     /// can't be written; [`ErrorKind::Busy`] where open files need the records to stay, or a compaction is running.
     pub fn open(&self, node: Node, access: Access) -> Result<Opening> {
         if access == Access::Write {
+            if node == Node::Delete && self.can_change() && self.gate.is_pinned() {
+                return Ok(Opening::Later);
+            }
             return self.open_to_write(node).map(Opening::Done);
         }
         if node.pins() {
@@ -252,6 +281,23 @@ impl View {
         };
         let handle = self.handles.add(Handle::Page(Arc::new(page)));
         Ok(Opening::Done(Opened { handle, paging: Paging::Direct }))
+    }
+
+    /// Opens a file that [`View::open`] left to the thread that changes the index space, which calls this. Waits for word of
+    /// closes, a quarter of a second at most.
+    ///
+    /// # Errors
+    /// As for [`View::open`].
+    pub fn open_late(&self, node: Node, access: Access) -> Result<Opened> {
+        if access == Access::Write {
+            self.gate.await_closes();
+            return self.open_to_write(node);
+        }
+        match self.open(node, access)? {
+            Opening::Done(opened) => Ok(opened),
+            // Only the thread that is here deletes.
+            Opening::Later => Err(Error::new(ErrorKind::Busy, "records are being deleted")),
+        }
     }
 
     fn open_to_write(&self, node: Node) -> Result<Opened> {

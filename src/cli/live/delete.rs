@@ -9,9 +9,9 @@ use zrfs::{Error, ErrorKind, Result, Store};
 
 use super::Live;
 use super::told::Told;
+use crate::cli::args::RecordsArgs;
 use crate::cli::change::{tell_deleted, tell_moves};
 use crate::cli::output::Output;
-use crate::cli::records::RecordsArgs;
 use crate::cli::signals::Stop;
 use crate::cli::{Failure, Outcome};
 

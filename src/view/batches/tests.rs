@@ -661,6 +661,26 @@ fn a_delete_begins_new_files_and_waits_for_old_ones() {
 }
 
 #[test]
+fn who_deletes_waits_for_word_of_closes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.zr");
+    dense(&path, 40, "<i8", &[]);
+    let view = View::new(Store::open(&path).unwrap(), None, options(Mode::Sequential, 8)).unwrap();
+    let opening = || view.open(Node::Delete, Access::Write).unwrap();
+    assert!(matches!(opening(), Opening::Done(_)));
+    let file = open(&view, "batches/0.npy");
+    assert_eq!(opening(), Opening::Later);
+    assert_eq!(view.open_late(Node::Delete, Access::Write).unwrap_err().kind(), ErrorKind::Busy);
+    // Closed before, or while it waits: both are what a program may see that closes and then deletes.
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| view.open_late(Node::Delete, Access::Write));
+        drop(file);
+        late.join().unwrap().unwrap();
+    });
+    assert!(matches!(opening(), Opening::Done(_)));
+}
+
+#[test]
 fn absurd_sizes_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.zr");
