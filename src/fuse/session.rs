@@ -69,6 +69,7 @@ impl Session {
     /// # Errors
     /// What the system or fusermount3 refuses, with what to do about it.
     pub fn mount(view: View, target: &Mountpoint, options: &MountOptions) -> Result<Session> {
+        options.warn();
         let view = Arc::new(view);
         let source = view.store().path().as_os_str().to_owned();
         let (connection, device) = target.attach(&source, options, !view.can_change())?;

@@ -1,12 +1,15 @@
 //! Mount options, as `-o` and /etc/fstab spell them.
 
-use std::path::PathBuf;
+mod grammar;
+
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::MAX_RECORDS;
 use crate::sampler::SamplerOptions;
 use crate::view::ViewOptions;
+use grammar::{bad, number};
 
 /// Largest batch: what is known of one archive takes some tens of bytes a record.
 const MAX_BATCH: u64 = 1 << 20;
@@ -56,10 +59,46 @@ pub struct MountOptions {
     pub steps: u64,
     /// The store of the labels.
     pub labels: Option<PathBuf>,
+    /// An SELinux context was asked for, which files of the mount don't get.
+    pub context: bool,
 }
 
-/// Accepted because mount(8), fstab and systemd pass them on; a mount of records has no use for them.
-const IGNORED: [&str; 32] = [
+/// Options that stand alone.
+const FLAGS: [&str; 10] = [
+    "allow_other",
+    "allow_root",
+    "default_permissions",
+    "noexec",
+    "exec",
+    "ro",
+    "rw",
+    "dataonly",
+    "xattr",
+    "remount",
+];
+
+/// Options that take a value.
+const VALUED: [&str; 15] = [
+    "mode",
+    "seed",
+    "batch_size",
+    "start",
+    "length",
+    "steps",
+    "labels",
+    "uid",
+    "gid",
+    "umask",
+    "threads",
+    "cache",
+    "idle",
+    "log",
+    "ext",
+];
+
+/// Accepted with and without a value, because mount(8), fstab, systemd and mount.fuse3 pass them on; a mount of records has
+/// no use for them, or does already what they ask for.
+const IGNORED: [&str; 48] = [
     "defaults",
     "nofail",
     "_netdev",
@@ -68,13 +107,15 @@ const IGNORED: [&str; 32] = [
     "user",
     "nouser",
     "users",
+    "nousers",
     "owner",
+    "noowner",
     "group",
+    "nogroup",
     "dev",
     "nodev",
     "suid",
     "nosuid",
-    "exec",
     "async",
     "sync",
     "dirsync",
@@ -92,7 +133,25 @@ const IGNORED: [&str; 32] = [
     "loud",
     "iversion",
     "noiversion",
+    "mand",
+    "nomand",
+    "symfollow",
+    "seclabel",
+    "comment",
+    "helper",
+    "uhelper",
+    // What file systems of FUSE take.
+    "fsname",
+    "subtype",
+    "nonempty",
+    "kernel_cache",
+    "auto_cache",
+    "big_writes",
+    "large_read",
 ];
+
+/// The security contexts of mount(8).
+const CONTEXTS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
 
 impl MountOptions {
     /// What `-o` can say, for people.
@@ -116,17 +175,49 @@ impl MountOptions {
   length=RECORDS        to draw batches from (all)
   steps=N               how many steps batches/ lists (0; every step opens)
   labels=STORE          label i belongs to record i
-What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noauto, x-…";
+What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noauto, x-…
+A comma in a value needs quotes, or a backslash before it where no mount(8) is between: labels=\"/a,b.zr\"";
 
-    /// Adds the options in `list`, separated by commas; `\,` is a comma within a value.
+    /// Adds the options in `list`, separated by commas. A comma within double quotes or after a backslash belongs to its value.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] with the option that is not known or has a bad value.
+    /// [`ErrorKind::Unsupported`] with the option that is not known, has a bad value or contradicts another;
+    /// [`ErrorKind::Exists`] for `remount`, since what is mounted can't be changed.
     pub fn add(&mut self, list: &str) -> Result<()> {
-        split(list).iter().filter(|option| !option.is_empty()).try_for_each(|option| self.add_one(option))
+        let (_, unknown) = self.add_known(list)?;
+        let Some(option) = unknown.first() else { return Ok(()) };
+        let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
+        let mut known = FLAGS.into_iter().chain(VALUED).chain(IGNORED).chain(CONTEXTS);
+        Err(match grammar::nearest(name, &mut known) {
+            Some(meant) => bad(option, &format!("is not known; did you mean {meant}?")),
+            None => bad(option, "is not known; see zrfs mount --help"),
+        })
     }
 
-    fn add_one(&mut self, option: &str) -> Result<()> {
+    /// Like [`add`](MountOptions::add), for mount(8)'s `-s`: options that are not known are left out. Gives back the list without
+    /// them, written as it was, and their names and values.
+    ///
+    /// # Errors
+    /// Those of [`add`](MountOptions::add), but for options that are not known.
+    pub fn add_known(&mut self, list: &str) -> Result<(String, Vec<String>)> {
+        let options = grammar::split(list)?;
+        // mount(8) adds what the mount has already, in the kernel's words: no other option matters then.
+        if options.iter().any(|option| option.text == "remount") {
+            return Err(Error::new(
+                ErrorKind::Exists,
+                "the options of a zrfs mount are fixed while it is mounted",
+            )
+            .with_help("unmount it and mount it again with the new ones"));
+        }
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for option in options {
+            if self.take(&option.text)? { known.push(option.raw) } else { unknown.push(option.text) }
+        }
+        Ok((known.join(","), unknown))
+    }
+
+    /// Takes one option; false where it is not known.
+    fn take(&mut self, option: &str) -> Result<bool> {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
@@ -137,6 +228,7 @@ What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noa
             // Always on: a mode that nobody enforces would be a lie.
             ("default_permissions", None) => {}
             ("noexec", None) => self.noexec = true,
+            ("exec", None) => self.noexec = false,
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("dataonly", None) => self.data_only = true,
@@ -177,22 +269,31 @@ What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noa
                 }
                 self.ext = Some(value.to_owned());
             }
-            ("comment", Some(_)) => {}
-            (_, None) if IGNORED.contains(&name) => {}
-            _ if name.starts_with("x-") || name.starts_with("X-") => {}
-            (
-                "uid" | "gid" | "umask" | "threads" | "cache" | "idle" | "log" | "ext" | "mode" | "seed"
-                | "batch_size" | "start" | "length" | "steps" | "labels",
-                None | Some(_),
-            ) => {
+            (_, Some(_)) if CONTEXTS.contains(&name) => self.context = true,
+            _ if IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-") => {}
+            _ if FLAGS.contains(&name) => return Err(bad(option, "takes no value")),
+            _ if VALUED.contains(&name) || CONTEXTS.contains(&name) => {
                 return Err(bad(option, "needs a value"));
             }
-            _ => return Err(bad(option, "is not known; see zrfs mount --help")),
+            _ => return Ok(false),
         }
         if self.allow_other && self.allow_root {
             return Err(bad(option, "excludes the other of allow_other and allow_root"));
         }
-        Ok(())
+        if self.data_only && self.idle.is_some() {
+            let why = "excludes the other of dataonly and idle: whether a mount is used is not known under dataonly";
+            return Err(bad(option, why));
+        }
+        Ok(true)
+    }
+
+    /// Logs what was asked for and is not done. To be called once a mount.
+    pub(super) fn warn(&self) {
+        if self.context && Path::new("/sys/fs/selinux/enforce").exists() {
+            log::warn!(
+                "files of a zrfs mount have no SELinux context of their own: context= and the like are ignored"
+            );
+        }
     }
 
     /// Whether nothing can be deleted or compacted.
@@ -226,140 +327,5 @@ What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noa
     }
 }
 
-fn bad(option: &str, why: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("mount option {option} {why}"))
-}
-
-fn number<T: TryFrom<u64>>(option: &str, value: &str, radix: u32, least: u64, most: u64) -> Result<T> {
-    // from_str_radix takes a sign; a number here has none.
-    let digits = value.bytes().all(|b| b.is_ascii_digit());
-    let parsed = u64::from_str_radix(value, radix).ok().filter(|n| digits && (least..=most).contains(n));
-    parsed.and_then(|n| T::try_from(n).ok()).ok_or_else(|| {
-        let range =
-            if radix == 8 { format!("{least:o} to {most:o}, octal") } else { format!("{least} to {most}") };
-        bad(option, &format!("needs a number from {range}"))
-    })
-}
-
-/// Cuts at commas that no backslash precedes.
-fn split(list: &str) -> Vec<String> {
-    let mut options = vec![String::new()];
-    let mut chars = list.chars();
-    while let Some(c) = chars.next() {
-        match (c, options.last_mut()) {
-            (',', _) => options.push(String::new()),
-            ('\\', Some(last)) => last.extend(chars.next()),
-            (c, Some(last)) => last.push(c),
-            (_, None) => {}
-        }
-    }
-    options
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sampler::Mode;
-
-    fn parse(list: &str) -> Result<MountOptions> {
-        let mut options = MountOptions::default();
-        options.add(list).map(|()| options)
-    }
-
-    #[test]
-    fn values_are_taken() {
-        let options =
-            parse("allow_other,uid=7,gid=8,umask=027,threads=3,cache=2,ext=jpg,log=/a\\,b").unwrap();
-        let expected = MountOptions {
-            allow_other: true,
-            uid: Some(7),
-            gid: Some(8),
-            umask: 0o027,
-            threads: Some(3),
-            cache: Some(2 << 20),
-            ext: Some("jpg".into()),
-            log: Some("/a,b".into()),
-            ..MountOptions::default()
-        };
-        assert_eq!(options, expected);
-    }
-
-    #[test]
-    fn a_stream_is_described() {
-        let options =
-            parse("mode=shuffle,seed=7,batch_size=32,start=100,length=5000,steps=9,labels=l.zr").unwrap();
-        let expected = MountOptions {
-            sampler: SamplerOptions {
-                mode: Mode::Shuffle,
-                seed: 7,
-                batch_size: 32,
-                ..SamplerOptions::default()
-            },
-            start: 100,
-            length: Some(5000),
-            steps: 9,
-            labels: Some("l.zr".into()),
-            ..MountOptions::default()
-        };
-        assert_eq!(options, expected);
-        let view = options.view(1, 2);
-        assert_eq!(
-            (view.sampler, view.start, view.length, view.steps),
-            (expected.sampler, 100, Some(5000), 9)
-        );
-        for (list, named) in [
-            ("mode=random", "mode=random"),
-            ("mode", "mode"),
-            ("seed=-1", "seed=-1"),
-            ("batch_size=0", "batch_size=0"),
-            ("batch_size=16777217", "batch_size=16777217"),
-            ("length=0", "length=0"),
-            ("length=16777217", "length=16777217"),
-            ("steps=16777217", "steps=16777217"),
-            ("start", "start"),
-            ("labels=", "labels="),
-        ] {
-            let text = parse(list).unwrap_err().to_string();
-            assert!(text.contains(&format!("option {named} ")), "{text}");
-        }
-    }
-
-    #[test]
-    fn data_alone_is_read_only() {
-        let view = |list| parse(list).unwrap().view(0, 0);
-        assert!(!view("rw,xattr").read_only && !view("ro,rw").read_only);
-        assert!(view("ro").read_only && !view("ro").data_only);
-        for list in ["dataonly", "dataonly,rw", "rw,dataonly,default_permissions,labels=l.zr"] {
-            assert!(view(list).read_only && view(list).data_only, "{list}");
-        }
-        assert!(parse("xattr").unwrap().xattr);
-        for list in ["xattr=1", "dataonly=yes"] {
-            assert!(parse(list).is_err(), "{list}");
-        }
-    }
-
-    #[test]
-    fn what_mount_passes_on_changes_nothing() {
-        let list = "rw,nofail,_netdev,user,noauto,dev,suid,exec,async,relatime,x-systemd.automount,X-mount.mkdir,comment=a b,,";
-        assert_eq!(parse(list).unwrap(), MountOptions::default());
-    }
-
-    #[test]
-    fn what_is_not_known_is_named() {
-        for (list, named) in [
-            ("ro,wibble", "wibble"),
-            ("uid", "uid"),
-            ("uid=x", "uid=x"),
-            ("uid=+1", "uid=+1"),
-            ("umask=8", "umask=8"),
-            ("threads=0", "threads=0"),
-            ("ext=a/b", "ext=a/b"),
-            ("ext=", "ext="),
-            ("ro=1", "ro=1"),
-            ("allow_root,allow_other", "allow_other"),
-        ] {
-            let text = parse(list).unwrap_err().to_string();
-            assert!(text.contains(&format!("option {named} ")), "{text}");
-        }
-    }
-}
+mod tests;
