@@ -1,14 +1,57 @@
 //! `mount.zrfs`: what mount(8) calls to mount a store.
 //!
 //! It turns the call into one of `zrfs mount`, in a process of its own, and its outcome into the exit status that mount(8) wants.
+//! No shell, no PATH and no HOME is needed for it.
 
 mod args;
+mod check;
+mod failure;
+mod mount;
+mod program;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
+use args::Call;
+use failure::Failure;
+use program::Program;
+
 fn main() -> ExitCode {
-    let _call = args::Call::parse();
-    ExitCode::SUCCESS
+    let outcome = match Call::try_parse() {
+        Ok(call) => run(&call),
+        Err(e) => {
+            // Help and version are printed like that, too. Nobody may read it any more.
+            let _ = e.print();
+            if e.use_stderr() { Err(Failure::Told(failure::USAGE)) } else { Ok(()) }
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => e.report(),
+    }
+}
+
+fn run(call: &Call) -> Result<(), Failure> {
+    let mount = mount::Mount::of(call)?;
+    if call.verbose && !mount.left_out.is_empty() {
+        mount::say(format_args!("options that are not known are left out: {}", mount.left_out.join(", ")));
+    }
+    // Found and opened before the namespace changes, where it may have no path.
+    let program = Program::find()?;
+    let mut command = match &call.namespace {
+        Some(namespace) => {
+            let command = program.command_by_descriptor();
+            mount::enter(namespace)?;
+            command
+        }
+        None => program.command(),
+    };
+    command.args(mount.arguments(call));
+    if call.verbose {
+        mount::say(format_args!("{} {:?}", if call.fake { "would run" } else { "runs" }, command));
+    }
+    if call.fake { check::check(call, &mount.options) } else { mount::run(&mut command, call.verbose) }
 }
