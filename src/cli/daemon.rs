@@ -1,7 +1,7 @@
 //! `mount` without `-f`: a daemon that the caller can rely on once the command has returned.
 //!
-//! The program starts itself again, in a session of its own, with its output on pipes. The new process mounts,
-//! writes its one line, then lets go of the pipes; their end tells the caller's process that the mount serves, or
+//! The program starts itself again with its output on pipes. The new process mounts, leaves for a session of its own, writes
+//! its one line, then lets go of the pipes; their end tells the caller's process that the mount serves, or
 //! that it failed and why. Nothing is forked with threads running.
 
 use std::fs::File;
@@ -58,7 +58,7 @@ fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> std::io::Result<()> 
     }
 }
 
-/// In the new process, first of all: a session of its own, so that no terminal's signals reach it.
+/// In the new process: a session of its own, so that no terminal's signals reach it.
 pub(super) fn leave_terminal() -> Result<(), Error> {
     rustix::process::setsid().map(drop).map_err(|e| Error::io("can't start a session", e.into()))
 }

@@ -24,13 +24,13 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
     if !args.foreground && !args.detached {
         return daemon::start(args);
     }
-    let streams = if args.detached {
-        daemon::leave_terminal()?;
-        Some(daemon::Streams::open(options.log.as_deref())?)
-    } else {
-        None
-    };
+    let streams = if args.detached { Some(daemon::Streams::open(options.log.as_deref())?) } else { None };
     let session = start(&args.store, &args.mountpoint, &options)?;
+    if args.detached {
+        // Only now: autofs, where it lies below, knows by the process group who mounts on it. Any other process that looks at the
+        // mount point waits for the mount, and the daemon would wait for itself.
+        daemon::leave_terminal()?;
+    }
     end_on_signals(session.unmounter())?;
     let (store, target, len) = (args.store.display(), session.target().display(), session.records());
     let mut ready = format!("{store} is mounted at {target}: {len} records");
