@@ -1,5 +1,6 @@
 //! Why nothing was mounted, and the exit status that tells mount(8).
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Exit status: wrong usage or bad options.
@@ -24,7 +25,9 @@ impl Failure {
             Failure::Says(status, text) => {
                 let escaped =
                     |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
-                eprintln!("mount.zrfs: {}", text.chars().map(escaped).collect::<String>());
+                // Where nobody can be told, the status still tells.
+                let _ =
+                    writeln!(io::stderr(), "mount.zrfs: {}", text.chars().map(escaped).collect::<String>());
                 ExitCode::from(status)
             }
             Failure::Told(status) => ExitCode::from(status),

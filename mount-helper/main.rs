@@ -12,6 +12,7 @@ mod program;
 mod tests;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 
@@ -20,6 +21,8 @@ use failure::Failure;
 use program::Program;
 
 fn main() -> ExitCode {
+    // A caller that ignores the signal hands that on, and the kernel then forgets how zrfs ended.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::default());
     let outcome = match Call::try_parse() {
         Ok(call) => run(&call),
         Err(e) => {
@@ -41,17 +44,19 @@ fn run(call: &Call) -> Result<(), Failure> {
     }
     // Found and opened before the namespace changes, where it may have no path.
     let program = Program::find()?;
-    let mut command = match &call.namespace {
-        Some(namespace) => {
-            let command = program.command_by_descriptor();
-            mount::enter(namespace)?;
-            command
-        }
-        None => program.command(),
-    };
-    command.args(mount.arguments(call));
+    let arguments = mount.arguments(call);
     if call.verbose {
-        mount::say(format_args!("{} {:?}", if call.fake { "would run" } else { "runs" }, command));
+        let words: Vec<_> = arguments.iter().map(|word| format!("{word:?}")).collect();
+        let does = if call.fake { "would run" } else { "runs" };
+        mount::say(format_args!("{does} {} {}", program.path().display(), words.join(" ")));
     }
-    if call.fake { check::check(call, &mount.options) } else { mount::run(&mut command, call.verbose) }
+    if let Some(namespace) = &call.namespace {
+        mount::enter(namespace)?;
+    }
+    if call.fake {
+        return check::check(call, &mount.options);
+    }
+    let another = call.namespace.is_some();
+    let mut command = program.command(another);
+    mount::run(command.args(arguments), call.verbose).map_err(|e| program.not_run(&e, another))?
 }

@@ -3,10 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Arguments;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::thread::LinkNameSpaceType;
@@ -71,14 +71,13 @@ pub(super) fn enter(namespace: &OsStr) -> Result<(), Failure> {
         .map_err(|e| failed(e.into()))
 }
 
-/// Runs zrfs until the mount serves or has failed. A mount that succeeds says nothing, as mount(8) does, unless it is to be `verbose`.
-pub(super) fn run(command: &mut Command, verbose: bool) -> Result<(), Failure> {
+/// Runs zrfs until the mount serves or has failed. One that succeeds says nothing, as mount(8) does, unless it is to be `verbose`.
+/// The outer error is that zrfs can't be run.
+pub(super) fn run(command: &mut Command, verbose: bool) -> io::Result<Result<(), Failure>> {
     if !verbose {
         command.stdout(Stdio::null());
     }
-    let program = Path::new(command.get_program()).to_owned();
-    let status = command.status();
-    outcome(status.map_err(|e| Failure::Says(SYSTEM, format!("can't run {}: {e}", program.display())))?)
+    command.status().map(outcome)
 }
 
 /// What zrfs's exit status is for mount(8). zrfs has said why on stderr.
@@ -93,5 +92,5 @@ pub(super) fn outcome(status: ExitStatus) -> Result<(), Failure> {
 
 /// For `-v`. A closed standard output is no failure.
 pub(super) fn say(text: Arguments<'_>) {
-    let _ = writeln!(std::io::stdout(), "mount.zrfs: {text}");
+    let _ = writeln!(io::stdout(), "mount.zrfs: {text}");
 }

@@ -1,6 +1,7 @@
 //! Where zrfs is. The order is in `--help`.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -32,21 +33,34 @@ impl Program {
             return Err(Failure::Says(SYSTEM, text));
         };
         let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|e| {
-            Failure::Says(SYSTEM, format!("can't open {}: {}", path.display(), std::io::Error::from(e)))
+            Failure::Says(SYSTEM, format!("can't open {}: {}", path.display(), io::Error::from(e)))
         })?;
         Ok(Program { path: path.clone(), file })
     }
 
-    /// Runs it by its path.
-    pub(super) fn command(&self) -> Command {
-        Command::new(&self.path)
+    /// Its path in the namespace where it was found.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Runs it wherever its path leads to by then, for as long as `self` lives. A script can't be run like that.
-    pub(super) fn command_by_descriptor(&self) -> Command {
+    /// Runs it; where this process is in `another` mount namespace by now, by its descriptor, as long as `self` lives.
+    pub(super) fn command(&self, another: bool) -> Command {
+        if !another {
+            return Command::new(&self.path);
+        }
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command.arg0(&self.path);
         command
+    }
+
+    /// Why there is no mount when it can't be run.
+    pub(super) fn not_run(&self, e: &io::Error, another: bool) -> Failure {
+        let needs = if another {
+            "; the mount namespace needs /proc, and the shared libraries that zrfs uses"
+        } else {
+            ""
+        };
+        Failure::Says(SYSTEM, format!("can't run {}: {e}{needs}", self.path.display()))
     }
 }
 

@@ -182,6 +182,15 @@ class Mount:
             clear_mount(self.point)
 
 
+def own_mounts():
+    """A mount namespace for this process and its children: what is mounted from now on, nobody else sees."""
+    clone_newns = 0x00020000
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(clone_newns):
+        raise OSError(ctypes.get_errno(), "unshare")
+    run("mount", "--make-rprivate", "/", check=0)
+
+
 def open_dev_fuse():
     """Where /dev/fuse is root's alone (no udev has set its usual mode, 0666), give this process and its children one that
     everybody may open, in a mount namespace of their own: fusermount3 opens it as the user. The machine stays as it is.
@@ -189,11 +198,7 @@ def open_dev_fuse():
     if os.stat("/dev/fuse").st_mode & 0o006 == 0o006:
         return
     say("/dev/fuse is root's alone: the unprivileged tests go into a mount namespace with one of mode 0666")
-    clone_newns = 0x00020000
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(clone_newns):
-        raise OSError(ctypes.get_errno(), "unshare")
-    run("mount", "--make-rprivate", "/", check=0)
+    own_mounts()
     folder = tempfile.mkdtemp(prefix="zrfs-peer-")
     run("mount", "-t", "tmpfs", "tmpfs", folder, check=0)
     device = os.path.join(folder, "fuse")
