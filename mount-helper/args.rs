@@ -12,19 +12,24 @@ use zrfs::fuse::MountOptions;
 /// Installed as /sbin/mount.zrfs it serves `mount -t zrfs` and fstab; a link /sbin/mount.fuse.zrfs to it serves the type
 /// fuse.zrfs. It runs `zrfs mount` and returns when the mount serves.
 #[derive(Parser)]
-#[command(name = "mount.zrfs", version, args_override_self = true, after_help = format!("\
-Example, in /etc/fstab:
+#[command(
+    name = "mount.zrfs",
+    version,
+    args_override_self = true,
+    override_usage = "mount.zrfs <SOURCE> <TARGET> [-sfnv] [-N <NAMESPACE>] [-o <OPTIONS>] [-t <TYPE>]",
+    after_help = format!("Example, in /etc/fstab:
   /data/photos.zr /mnt/photos zrfs ro,allow_other,nofail 0 0
 
 Options (-o), as in /etc/fstab:
 {}
 
-zrfs is the program that the environment variable ZRFS_PROGRAM names by an absolute path. Without it: zrfs beside this
-program, behind links; or in bin/ beside this program's folder; or where this program was built to find it; or in
+zrfs is the program that the environment variable ZRFS_PROGRAM names by an absolute path. Without it: zrfs beside this \
+program, behind links; or in bin/ beside this program's folder; or where this program was built to find it; or in \
 /usr/local/bin or /usr/bin. PATH is not looked at.
 
-Exit status, as mount(8) has it: 0 mounted, 1 wrong usage or options, 2 zrfs was not found or can't be run, or the namespace
-can't be entered, 32 the mount failed.", MountOptions::HELP))]
+Exit status, as mount(8) has it: 0 mounted, 1 wrong usage or options, 2 zrfs was not found or can't be run, or the \
+namespace can't be entered, 32 the mount failed.", MountOptions::HELP)
+)]
 pub(super) struct Call {
     /// The store
     pub(super) source: PathBuf,

@@ -27,8 +27,13 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// Reads the options of a call.
+    /// Reads the target and the options of a call.
     pub(super) fn of(call: &Call) -> Result<Mount, Failure> {
+        // mount.fuse3 mounts by itself then, and names a descriptor of /dev/fuse.
+        if call.target.starts_with("/dev/fd") {
+            let text = "zrfs makes its mounts itself: leave drop_privileges out of the options, and unmount what is left";
+            return Err(Failure::Says(USAGE, text.to_owned()));
+        }
         let mut mount = Mount { options: MountOptions::default(), left_out: Vec::new(), lists: Vec::new() };
         for list in &call.options {
             let added = if call.sloppy {

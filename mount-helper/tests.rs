@@ -102,7 +102,7 @@ const RUNS: [(&str, &str); 44] = [
 ];
 
 /// A call and its exit status.
-const ENDS: [(&str, u8); 30] = [
+const ENDS: [(&str, u8); 31] = [
     ("--help", 0),
     ("-h", 0),
     ("--version", 0),
@@ -130,6 +130,7 @@ const ENDS: [(&str, u8); 30] = [
     ("/s|/t|-s|-o|dataonly|-o|idle=5", 1),
     ("/s|/t|-o|allow_other|-o|allow_root", 1),
     ("/s|/t|-o|bind", 1),
+    ("/s|/dev/fd/3|-o|rw,dev,suid", 1),
     ("/s|/t|-o|remount,ro", 32),
     ("/s|/t|-f|-o|rw,user_id=0,group_id=0|-o|ro,remount", 1),
     ("/s|/t|-s|-f|-o|rw,user_id=0,group_id=0,remount", 32),

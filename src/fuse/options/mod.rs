@@ -176,7 +176,7 @@ impl MountOptions {
   steps=N               how many steps batches/ lists (0; every step opens)
   labels=STORE          label i belongs to record i
 What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noauto, x-…
-A comma in a value needs quotes, or a backslash before it where no mount(8) is between: labels=\"/a,b.zr\"";
+A value with commas needs double quotes: labels=\"/a,b.zr\"";
 
     /// Adds the options in `list`, separated by commas. A comma within double quotes or after a backslash belongs to its value.
     ///
