@@ -21,6 +21,7 @@ use fuser::{
 
 use super::control::{Job, Jobs};
 use super::errno::{errno, refusal};
+use super::idle::{self, Mark};
 use super::{MountOptions, affinity};
 use crate::error::Error;
 use crate::view::{Access, Attributes, Keep, Kind, Listing, Node, Opened, Opening, Paging, View, Written};
@@ -45,12 +46,28 @@ pub(super) struct Adapter {
     data_only: bool,
     /// Whether records have extended attributes.
     xattr: bool,
+    /// How long the kernel keeps what changes only when we say so.
+    stable: Duration,
+    /// Raised by requests that a use of the mount begins or ends with: what is between them happens in an open file, which
+    /// the kernel knows of. A forget comes when memory is short, and statfs from whoever watches over all mounts: these are
+    /// no use.
+    mark: Mark,
 }
 
 impl Adapter {
-    pub(super) fn new(view: Arc<View>, jobs: Jobs, options: &MountOptions) -> Adapter {
-        let &MountOptions { data_only, xattr, .. } = options;
-        Adapter { view, jobs, opens_directories: false, opens_files: false, data_only, xattr }
+    pub(super) fn new(view: Arc<View>, jobs: Jobs, mark: Mark, options: &MountOptions) -> Adapter {
+        let &MountOptions { data_only, xattr, idle, .. } = options;
+        let stable = idle.map_or(STABLE, |limit| STABLE.min(idle::kept_for(limit)));
+        Adapter { view, jobs, opens_directories: false, opens_files: false, data_only, xattr, stable, mark }
+    }
+
+    /// How long the kernel may keep a name, and the attributes behind it.
+    fn ttls(&self, attributes: &Attributes) -> (Duration, Duration) {
+        match attributes.keep {
+            Keep::All => (self.stable, self.stable),
+            Keep::Name => (self.stable, Duration::ZERO),
+            Keep::Nothing => (Duration::ZERO, Duration::ZERO),
+        }
     }
 
     fn listing(&self, ino: INodeNo) -> Result<Listing<'_>, Errno> {
@@ -84,15 +101,6 @@ fn file_type(kind: Kind) -> FileType {
         Kind::Directory => FileType::Directory,
         Kind::File => FileType::RegularFile,
         Kind::Link => FileType::Symlink,
-    }
-}
-
-/// How long the kernel may keep a name, and the attributes behind it.
-fn ttls(attributes: &Attributes) -> (Duration, Duration) {
-    match attributes.keep {
-        Keep::All => (STABLE, STABLE),
-        Keep::Name => (STABLE, Duration::ZERO),
-        Keep::Nothing => (Duration::ZERO, Duration::ZERO),
     }
 }
 
@@ -149,13 +157,14 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         affinity::looked_up(req.pid());
+        self.mark.set();
         let _passage = self.view.passage();
         guarded("lookup", || {
             let found = node(parent)
                 .and_then(|parent| self.view.lookup(parent, name.as_bytes()).map_err(|e| errno(&e)));
             match found {
                 Ok(found) => {
-                    let (name, attributes) = ttls(&found);
+                    let (name, attributes) = self.ttls(&found);
                     reply.entry_with_ttls(
                         &attributes,
                         &name,
@@ -169,10 +178,11 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.mark.set();
         let _passage = self.view.passage();
         guarded("getattr", || {
             match node(ino).and_then(|node| self.view.attributes(node).map_err(|e| errno(&e))) {
-                Ok(found) => reply.attr(&ttls(&found).1, &self.attr(&found)),
+                Ok(found) => reply.attr(&self.ttls(&found).1, &self.attr(&found)),
                 Err(e) => reply.error(e),
             }
         });
@@ -189,6 +199,7 @@ impl Filesystem for Adapter {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         affinity::opened(req.pid());
+        self.mark.set();
         guarded("open", || {
             // For good: the kernel opens each file by itself from now on, for reading by its page cache. Nothing can be
             // deleted through such a mount, so nobody needs to know what is open.
@@ -292,7 +303,7 @@ impl Filesystem for Adapter {
                 return reply.error(if sets && size.is_none() { Errno::EPERM } else { Errno::EROFS });
             }
             match node(ino).and_then(|node| self.view.attributes(node).map_err(|e| errno(&e))) {
-                Ok(found) => reply.attr(&ttls(&found).1, &self.attr(&found)),
+                Ok(found) => reply.attr(&self.ttls(&found).1, &self.attr(&found)),
                 Err(e) => reply.error(e),
             }
         });
@@ -308,6 +319,7 @@ impl Filesystem for Adapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.mark.set();
         guarded("release", || {
             if let Ok(node) = node(ino) {
                 self.view.release(node, fh.0);
@@ -329,6 +341,7 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.mark.set();
         let _passage = self.view.passage();
         guarded("readdir", || {
             let told = self.listing(ino).and_then(|listing| {
@@ -353,6 +366,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        self.mark.set();
         let _passage = self.view.passage();
         guarded("readdirplus", || {
             let told = self.listing(ino).and_then(|listing| {
@@ -360,7 +374,7 @@ impl Filesystem for Adapter {
                     // A listing that is asked for attributes gives them with each entry.
                     let Some(found) = found else { return true };
                     // One time for both: that of the attributes, which is the shorter one.
-                    let (attr, ttl) = (self.attr(&found), ttls(&found).1);
+                    let (attr, ttl) = (self.attr(&found), self.ttls(&found).1);
                     let name = OsStr::from_bytes(entry.name);
                     reply.add(attr.ino, entry.next, name, &ttl, &attr, Generation(found.generation))
                 });

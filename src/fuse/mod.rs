@@ -7,6 +7,7 @@ mod adapter;
 mod affinity;
 mod control;
 mod errno;
+mod idle;
 mod kernel;
 mod mountpoint;
 mod options;
@@ -14,7 +15,7 @@ mod session;
 
 pub use mountpoint::{MountEntry, Mountpoint, mounted_at, mounts};
 pub use options::MountOptions;
-pub use session::{Ending, Session, Unmounter, unmount};
+pub use session::{Cause, Ending, Session, Unmounter, unmount};
 
 /// The type that mounts show in /proc/mounts.
 pub const FSTYPE: &str = "fuse.zrfs";

@@ -253,11 +253,12 @@ impl Mountpoint {
 pub(super) fn detach(target: &Path, how: UnmountFlags) -> Result<()> {
     let failed = |e: io::Error| {
         let busy = e.raw_os_error() == Some(Errno::BUSY.raw_os_error());
-        let error = Error::io(format!("can't unmount {}", target.display()), e);
         if busy {
-            error.with_help("a program has a file or its working folder there; close it and try again")
+            let text = format!("can't unmount {}: {e}", target.display());
+            Error::new(ErrorKind::Busy, text)
+                .with_help("a program has a file or its working folder there; close it and try again")
         } else {
-            error
+            Error::io(format!("can't unmount {}", target.display()), e)
         }
     };
     match rustix::mount::unmount(target, how | UnmountFlags::NOFOLLOW) {
@@ -275,11 +276,12 @@ pub(super) fn detach(target: &Path, how: UnmountFlags) -> Result<()> {
             }
             let said = String::from_utf8_lossy(&output.stderr);
             let said = said.trim().trim_start_matches("fusermount3: ");
-            let error = Error::new(ErrorKind::Io, format!("can't unmount {}: {said}", target.display()));
+            let text = format!("can't unmount {}: {said}", target.display());
             Err(if said.contains("busy") {
-                error.with_help("a program has a file or its working folder there; close it and try again")
+                Error::new(ErrorKind::Busy, text)
+                    .with_help("a program has a file or its working folder there; close it and try again")
             } else {
-                error
+                Error::new(ErrorKind::Io, text)
             })
         }
         Err(e) => Err(failed(e.into())),
@@ -339,7 +341,8 @@ pub(super) fn is_dead(e: &io::Error) -> bool {
 fn fusermount<T>(start: impl Fn(&mut Command) -> io::Result<T>) -> Result<T> {
     for program in ["fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3", "/usr/local/bin/fusermount3"] {
         match start(&mut Command::new(program)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            // A folder of the PATH that is a dead mount ends the search there.
+            Err(e) if e.kind() == io::ErrorKind::NotFound || is_dead(&e) => {}
             done => return done.map_err(|e| Error::io("can't run fusermount3", e)),
         }
     }

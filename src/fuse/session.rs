@@ -5,12 +5,13 @@
 //! would also hand commas in the source's name to fusermount3 as options. So: we mount, fuser only reads and
 //! answers, and at the end /proc/self/mountinfo says whether our mount, known by its device number, is still there.
 //!
-//! Threads: the loops, which share nothing but the view; the watcher, which looks for growth and tells the kernel what
-//! to forget; those that delete and compact (see `control`). Notifications wait for the kernel, and the kernel may wait for
+//! Threads: the loops, which share nothing but the view; the watcher, which looks for growth, tells the kernel what to
+//! forget, and ends a mount that nobody uses (see `idle`); those that delete and compact (see `control`). Notifications wait for the kernel, and the kernel may wait for
 //! a loop: so no loop sends one, nor waits for a thread that does.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use rustix::mount::UnmountFlags;
 
 use super::adapter::Adapter;
 use super::control::{self, Jobs};
+use super::idle::{Idle, Mark};
 use super::kernel::Kernel;
 use super::mountpoint::{self, Mountpoint, detach};
 use super::{FSTYPE, MountOptions};
@@ -34,7 +36,7 @@ const READ_AHEAD_KIB: &str = "1024";
 /// A mount that is being served. Dropping it unmounts.
 pub struct Session {
     loops: Option<JoinHandle<io::Result<()>>>,
-    watcher: Option<JoinHandle<()>>,
+    watcher: Option<JoinHandle<Cause>>,
     control: Option<JoinHandle<()>>,
     stop: Arc<Stop>,
     unmounter: Unmounter,
@@ -46,6 +48,17 @@ pub struct Session {
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     device: String,
+    /// The loops have ended: the device number may be that of another mount by now.
+    over: Arc<AtomicBool>,
+}
+
+/// Who took the mount of a session away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The session itself, as nobody had used it for the time that [`MountOptions::idle`] says. It is logged already.
+    Unused,
+    /// Somebody: an [`Unmounter`], or another program.
+    Unmounted,
 }
 
 /// How a mount that was taken away ends its session.
@@ -73,7 +86,7 @@ impl Session {
         let view = Arc::new(view);
         let source = view.store().path().as_os_str().to_owned();
         let (connection, device) = target.attach(&source, options, !view.can_change())?;
-        let unmounter = Unmounter { device };
+        let unmounter = Unmounter { device, over: Arc::default() };
         let target = target.path().to_path_buf();
         Session::serve(view, connection, options, unmounter.clone(), target).inspect_err(|_| {
             if let Err(e) = unmounter.unmount() {
@@ -96,7 +109,8 @@ impl Session {
         // allow_root is unknown to the kernel.
         let acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::All };
         let (jobs, receiver) = Jobs::new();
-        let adapter = Adapter::new(Arc::clone(&view), jobs, options);
+        let mark = Mark::new(options.idle.is_some());
+        let adapter = Adapter::new(Arc::clone(&view), jobs, mark.clone(), options);
         let device = connection.try_clone().map_err(failed)?;
         let session = fuser::Session::from_fd(adapter, connection, acl, config).map_err(failed)?;
         // Root may; for others requests stay at the kernel's 128 KiB.
@@ -104,14 +118,24 @@ impl Session {
         let notifier = session.notifier();
         let stop = Arc::new(Stop::default());
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let loops = spawn("zrfs-session").spawn(move || session.run()).map_err(failed)?;
+        let loops = {
+            let over = Arc::clone(&unmounter.over);
+            let run = move || {
+                let ended = session.run();
+                over.store(true, Ordering::Relaxed);
+                ended
+            };
+            spawn("zrfs-session").spawn(run).map_err(failed)?
+        };
         let control = {
             let (view, kernel) = (Arc::clone(&view), Kernel::new(notifier.clone(), device));
             spawn("zrfs-control").spawn(move || control::work(&view, &kernel, &receiver)).map_err(failed)?
         };
         let watcher = {
-            let (view, stop) = (Arc::clone(&view), Arc::clone(&stop));
-            spawn("zrfs-watcher").spawn(move || watch(&view, &notifier, &stop)).map_err(failed)?
+            let (view, stop, unmounter) = (Arc::clone(&view), Arc::clone(&stop), unmounter.clone());
+            let idle = options.idle.map(|limit| Idle::new(limit, mark));
+            let watch = move || watch(&view, &notifier, &stop, idle, &unmounter);
+            spawn("zrfs-watcher").spawn(watch).map_err(failed)?
         };
         let (loops, watcher, control) = (Some(loops), Some(watcher), Some(control));
         Ok(Session { loops, watcher, control, stop, unmounter, view, target })
@@ -132,6 +156,11 @@ impl Session {
         self.view.can_change()
     }
 
+    /// The full path of the store.
+    pub fn store(&self) -> &Path {
+        self.view.store().path()
+    }
+
     /// Where it is mounted.
     pub fn target(&self) -> &Path {
         &self.target
@@ -142,15 +171,15 @@ impl Session {
         self.unmounter.clone()
     }
 
-    /// Serves until the mount is gone, whoever takes it away.
+    /// Serves until the mount is gone, whoever takes it away: that is what it returns.
     ///
     /// # Errors
     /// What ended the loops, other than an unmount.
-    pub fn wait(mut self) -> Result<()> {
+    pub fn wait(mut self) -> Result<Cause> {
         self.join()
     }
 
-    fn join(&mut self) -> Result<()> {
+    fn join(&mut self) -> Result<Cause> {
         let ended = match self.loops.take().map(JoinHandle::join) {
             None | Some(Ok(Ok(()))) => Ok(()),
             Some(Ok(Err(e))) => Err(Error::io("the mount ended", e)),
@@ -158,11 +187,11 @@ impl Session {
         };
         *self.stop.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_all();
-        for thread in [self.watcher.take(), self.control.take()].into_iter().flatten() {
-            // It only fails by a panic, which has been printed. A compaction that was begun is finished.
-            let _ = thread.join();
-        }
-        ended
+        // They only fail by a panic, which has been printed.
+        let cause = self.watcher.take().and_then(|watcher| watcher.join().ok());
+        // A compaction that was begun is finished.
+        let _ = self.control.take().map(JoinHandle::join);
+        ended.map(|()| cause.unwrap_or(Cause::Unmounted))
     }
 }
 
@@ -192,6 +221,9 @@ impl Unmounter {
     /// # Errors
     /// What the system or fusermount3 refuses.
     pub fn unmount(&self) -> Result<Ending> {
+        if self.over.load(Ordering::Relaxed) {
+            return Ok(Ending::WhenUnused);
+        }
         // A bind mount is a second entry of the same device.
         let mut endings = Vec::new();
         for entry in mountpoint::mounts()?.iter().rev().filter(|entry| entry.device == self.device) {
@@ -208,6 +240,26 @@ impl Unmounter {
         }
         let all_now = !endings.is_empty() && endings.iter().all(|&ending| ending == Ending::Now);
         Ok(if all_now { Ending::Now } else { Ending::WhenUnused })
+    }
+
+    /// Takes the mount away where nobody uses it. `false` where somebody does: by an open file, a mapping, a working
+    /// folder, a mount in it or over it, or a second entry of it, such as a bind mount.
+    ///
+    /// # Errors
+    /// What else the system or fusermount3 refuses.
+    pub(super) fn unmount_unused(&self) -> Result<bool> {
+        let mounts = mountpoint::mounts()?;
+        let mut ours = mounts.iter().filter(|entry| entry.device == self.device);
+        let (Some(entry), None) = (ours.next(), ours.next()) else { return Ok(false) };
+        let top = mounts.iter().rfind(|other| other.target == entry.target);
+        if top.is_none_or(|top| top.device != self.device) {
+            return Ok(false);
+        }
+        match detach(&entry.target, UnmountFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::Busy => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 }
 
@@ -227,17 +279,29 @@ pub fn unmount(path: &Path) -> Result<()> {
     }
 }
 
-/// Looks for growth until it is stopped, and tells the kernel which listings and attributes to forget.
-fn watch(view: &View, notifier: &Notifier, stop: &Stop) {
+/// Looks for growth until it is stopped, and tells the kernel which listings and attributes to forget; unmounts when the
+/// mount was unused for long enough. Returns whether it has.
+fn watch(
+    view: &View,
+    notifier: &Notifier,
+    stop: &Stop,
+    mut idle: Option<Idle>,
+    unmounter: &Unmounter,
+) -> Cause {
+    let mut cause = Cause::Unmounted;
     let mut seen = view.seen();
     let mut stopped = stop.stopped.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let waited = stop.changed.wait_timeout(stopped, LOOK_EVERY);
         stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
         if *stopped {
-            return;
+            return cause;
         }
         view.tidy();
+        // A copy in another mount namespace may keep the session alive: here is nothing more to end.
+        if idle.as_mut().is_some_and(|idle| idle.end(view.is_compacting(), unmounter)) {
+            (idle, cause) = (None, Cause::Unused);
+        }
         for node in view.grown(&mut seen) {
             // Fails only where the mount is going away, or the kernel does not know the directory.
             let _ = notifier.inval_inode(INodeNo(node.number()), 0, -1);

@@ -57,6 +57,11 @@ impl Control {
 }
 
 impl View {
+    /// Whether the store is being compacted through the mount.
+    pub fn is_compacting(&self) -> bool {
+        self.control.is_compacting()
+    }
+
     /// Takes what the thread `writer` wrote to `delete` or `compact`. It is one stream: where in the file it was written is
     /// all the same.
     ///
