@@ -4,20 +4,26 @@
 //! its one line, then lets go of the pipes; their end tells the caller's process that the mount serves, or
 //! that it failed and why. Nothing is forked with threads running.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use zrfs::Error;
 
-use super::{Failure, MountArgs, Outcome};
+use super::{Failure, MountArgs, Outcome, notify};
+
+/// This program, also where its file has been replaced or is not to be seen any more.
+const SELF: &str = "/proc/self/exe";
 
 /// Starts the daemon and waits until it serves or has failed.
 pub(super) fn start(args: &MountArgs) -> Outcome {
     let failed = |e| Error::io("can't start the daemon", e);
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(["mount", "--detached"]);
+    let mut command = Command::new(SELF);
+    command.arg0("zrfs").args(["mount", "--detached"]);
+    // It is for a mount in front: the service manager would take the daemon for the service.
+    command.env_remove(notify::SOCKET);
     for list in &args.options {
         command.arg("-o").arg(list);
     }
@@ -58,41 +64,53 @@ fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> std::io::Result<()> 
     }
 }
 
-/// In the new process: a session of its own, so that no terminal's signals reach it.
+/// In the new process: a session of its own, so that no terminal's signals reach it, and the program's name, which is that of
+/// a link so far.
 pub(super) fn leave_terminal() -> Result<(), Error> {
+    rustix::thread::set_name(c"zrfs").map_err(|e| Error::io("can't set the daemon's name", e.into()))?;
     rustix::process::setsid().map(drop).map_err(|e| Error::io("can't start a session", e.into()))
 }
 
-/// Where the daemon's standard input and output go when it serves, opened before it mounts: a log file that can't be
-/// opened is a failure of the command.
+/// Where standard input and output go when the mount serves, opened before it is there: a log file that can't be opened
+/// is a failure of the command.
 pub(super) struct Streams {
-    nothing: File,
-    log: File,
+    /// A daemon's input and output.
+    nothing: Option<File>,
+    log: Option<File>,
 }
 
 impl Streams {
-    /// `log` takes log lines; without it they go nowhere.
-    pub(super) fn open(log: Option<&Path>) -> Result<Streams, Error> {
-        let failed = |path: &Path, e| Error::io(format!("can't open {}", path.display()), e);
-        let null = Path::new("/dev/null");
-        let nothing = File::options().read(true).write(true).open(null).map_err(|e| failed(null, e))?;
-        let log = match log {
-            Some(path) => {
-                File::options().append(true).create(true).open(path).map_err(|e| failed(path, e))?
-            }
-            None => nothing.try_clone().map_err(|e| failed(null, e))?,
+    /// `log` takes log lines. Without it those of a daemon go nowhere.
+    pub(super) fn open(detached: bool, log: Option<&Path>) -> Result<Streams, Error> {
+        let open = |path: &Path, how: &mut OpenOptions| {
+            how.open(path).map_err(|e| Error::io(format!("can't open {}", path.display()), e))
         };
-        Ok(Streams { nothing, log })
+        let null = || open(Path::new("/dev/null"), File::options().read(true).write(true));
+        // Appended to, so that it can be cut while it is open.
+        let log = log.map(|path| open(path, File::options().append(true).create(true))).transpose()?;
+        Ok(Streams { nothing: detached.then(null).transpose()?, log })
     }
 
-    /// Tells the caller that the mount serves and lets go of its pipes and its working directory.
-    pub(super) fn let_go(&self, ready: &str) -> Result<(), Error> {
-        std::env::set_current_dir("/").map_err(|e| Error::io("can't change to /", e))?;
+    /// The mount serves: log lines go where they are to go, the first of which is `begun` in a file, and the caller is told
+    /// `ready`. A daemon lets go of its caller's pipes and working directory.
+    pub(super) fn serve(self, ready: &str, begun: &str) -> Result<(), Error> {
         let io = |e: rustix::io::Errno| Error::io("can't let go of standard output", e.into());
-        rustix::stdio::dup2_stdin(&self.nothing).map_err(io)?;
-        rustix::stdio::dup2_stderr(&self.log).map_err(io)?;
+        if let Some(nothing) = &self.nothing {
+            std::env::set_current_dir("/").map_err(|e| Error::io("can't change to /", e))?;
+            rustix::stdio::dup2_stdin(nothing).map_err(io)?;
+        }
+        if let Some(stderr) = self.log.as_ref().or(self.nothing.as_ref()) {
+            rustix::stdio::dup2_stderr(stderr).map_err(io)?;
+        }
+        if self.log.is_some() {
+            super::log_with_time();
+            log::info!("{begun}");
+        }
         // Last, since it tells the caller that all is well. Who has gone away meanwhile needs no telling.
         let _ = writeln!(std::io::stdout(), "{ready}");
-        rustix::stdio::dup2_stdout(&self.nothing).map_err(io)
+        match &self.nothing {
+            Some(nothing) => rustix::stdio::dup2_stdout(nothing).map_err(io),
+            None => Ok(()),
+        }
     }
 }

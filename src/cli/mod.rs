@@ -14,6 +14,7 @@ mod import;
 mod live;
 mod mount;
 mod names;
+mod notify;
 mod output;
 mod partial;
 mod progress;
@@ -25,6 +26,7 @@ mod surrogates;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use zrfs::Error;
@@ -33,6 +35,9 @@ use args::{
     CatArgs, Cli, CodecName, Command, DeleteArgs, DemoArgs, ExportArgs, ImportArgs, Links, LsArgs, MountArgs,
     SampleArgs,
 };
+
+/// Whether log lines say when they were written.
+static WITH_TIME: AtomicBool = AtomicBool::new(false);
 
 /// Why a command did not do what it was asked.
 enum Failure {
@@ -62,6 +67,10 @@ pub(crate) fn run() -> ExitCode {
         .parse_filters("warn,zrfs=info,fuser=off")
         .format(|line, record| {
             use std::io::Write;
+            if WITH_TIME.load(Ordering::Relaxed) {
+                let now = line.timestamp_seconds();
+                write!(line, "{now} ")?;
+            }
             match record.level() {
                 log::Level::Info => writeln!(line, "zrfs: {}", one_line(record.args())),
                 level => {
@@ -118,6 +127,11 @@ fn run_command(command: Command) -> Outcome {
         Command::Umount(args) => mount::umount(&args.mountpoint),
         Command::Demo(DemoArgs {}) => demo::run(),
     }
+}
+
+/// Log lines go to a file from now on, where it matters when they were written.
+fn log_with_time() {
+    WITH_TIME.store(true, Ordering::Relaxed);
 }
 
 /// A message on one line, whatever characters the names in it have.

@@ -1,19 +1,23 @@
 //! `mount` and `umount`.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zrfs::fuse::{Ending, MountOptions, Mountpoint, Session, Unmounter};
+use signal_hook::low_level::signal_name;
+use zrfs::fuse::{Cause, Ending, MountOptions, Mountpoint, Session, Unmounter};
 use zrfs::view::View;
 use zrfs::{Error, ErrorKind, Store};
 
-use super::{MountArgs, Outcome, daemon, live};
+use super::{Failure, MountArgs, Outcome, daemon, live, notify, one_line};
 
+/// Files that a mount has open at most beside its chunks.
+const OTHER_FILES: u64 = 64;
 /// How long after its unmount a session has to end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -24,34 +28,54 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
     if !args.foreground && !args.detached {
         return daemon::start(args);
     }
-    let streams = if args.detached { Some(daemon::Streams::open(options.log.as_deref())?) } else { None };
+    let streams = daemon::Streams::open(args.detached, options.log.as_deref())?;
     let session = start(&args.store, &args.mountpoint, &options)?;
     if args.detached {
         // Only now: autofs, where it lies below, knows by the process group who mounts on it. Any other process that looks at the
         // mount point waits for the mount, and the daemon would wait for itself.
         daemon::leave_terminal()?;
     }
-    end_on_signals(session.unmounter())?;
-    let (store, target, len) = (args.store.display(), session.target().display(), session.records());
-    let mut ready = format!("{store} is mounted at {target}: {len} records");
+    let signalled = end_on_signals(session.unmounter())?;
+    let shown = describe(&session, &options);
+    let ready = one_line(format!("{} {shown}", args.store.display()));
+    // By its full path, as others may log to the same file.
+    let begun = format!("{} {shown}; options: {}", session.store().display(), args.options.join(","));
+    streams.serve(&ready, &begun)?;
+    notify::serving(&ready);
+    let ended = session.wait();
+    let signal = signalled.get();
+    if signal.is_none() {
+        notify::stopping();
+    }
+    match (ended, signal) {
+        (Ok(_), Some(signal)) => log::info!("{signal}: unmounted"),
+        (Ok(Cause::Unmounted), None) => log::info!("unmounted by another program"),
+        (Ok(Cause::Unused), None) => {}
+        (Err(e), _) => {
+            // Here and not with the command's failures, so that a log file has its time.
+            log::error!("{e}");
+            return Err(Failure::Told);
+        }
+    }
+    Ok(())
+}
+
+/// What a session shows, and where.
+fn describe(session: &Session, options: &MountOptions) -> String {
+    let (store, target, len) = (session.store().display(), session.target().display(), session.records());
+    let mut shown = format!("is mounted at {target}: {len} records");
     if !session.can_change() && !options.is_read_only() {
-        ready.push_str(" (read-only)");
+        shown.push_str(" (read-only)");
     }
     match session.nameless() {
         0 => {}
         nameless => {
             let text = format!("{nameless} of {len} records have no name and are in records/ only");
             log::warn!("{store}: {text}: another program than zrfs has changed the store");
-            let _ = write!(ready, "; {text}");
+            let _ = write!(shown, "; {text}");
         }
     }
-    match streams {
-        Some(streams) => streams.let_go(&ready)?,
-        // A closed standard output does not end a mount that serves.
-        None => drop(writeln!(std::io::stdout(), "{ready}")),
-    }
-    session.wait()?;
-    Ok(())
+    shown
 }
 
 /// Mounts `store` at `mountpoint` and serves it.
@@ -69,8 +93,23 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let labels = options.labels.clone().map(live::store).transpose()?;
     let labels = labels.map(|labels| open(&full(&labels)?, options)).transpose()?;
+    check_open_files(&store, labels.as_ref())?;
     let view = View::new(store, labels, options.view(uid, gid))?;
     Session::mount(view, &target, options)
+}
+
+/// Refuses what would fail later, in the middle of reading: more chunk files than this process may have open.
+fn check_open_files(store: &Store, labels: Option<&Store>) -> Result<(), Error> {
+    let chunks = store.chunk_files()? + labels.map_or(Ok(0), Store::chunk_files)?;
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
+    if chunks + OTHER_FILES <= limit {
+        return Ok(());
+    }
+    let path = store.path().display();
+    let whose = if labels.is_some() { " and its labels have" } else { " has" };
+    let text = format!("{path}{whose} {chunks} chunk files, and this process may have {limit} files open");
+    let help = format!("raise the limit to {} (ulimit -n, LimitNOFILE=)", chunks + OTHER_FILES);
+    Err(Error::new(ErrorKind::Unsupported, text).with_help(help))
 }
 
 /// The full path of a store, as it is shown in /proc/mounts. A delete looks for the store by it, when the daemon has left the
@@ -103,30 +142,39 @@ fn open(path: &Path, options: &MountOptions) -> Result<Store, Error> {
 }
 
 /// Unmounts on SIGTERM, SIGINT and SIGHUP. Where files are open, or another mount covers this one, the process ends at
-/// once all the same: readers get an error.
-fn end_on_signals(unmounter: Unmounter) -> Result<(), Error> {
+/// once all the same: readers get an error. Returns where the name of the signal will be.
+fn end_on_signals(unmounter: Unmounter) -> Result<Arc<OnceLock<&'static str>>, Error> {
     let failed = |e| Error::io("can't wait for signals", e);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let signalled = Arc::new(OnceLock::new());
+    let name = Arc::clone(&signalled);
     let wait = move || {
         for signal in signals.forever() {
-            log::debug!("signal {signal}");
+            let signal = signal_name(signal).unwrap_or("a signal");
+            // Before the mount is gone, with which the process ends.
+            if name.set(signal).is_ok() {
+                notify::stopping();
+            }
             match unmounter.unmount() {
                 Ok(Ending::Now) => {
                     // The process ends with the main thread, at once: unless a copy of the mount lives on in another
-                    // mount namespace.
+                    // mount namespace, or a compaction is to be finished, as the next opening will.
                     std::thread::sleep(GRACE);
-                    log::warn!("ended by a signal while another mount namespace used the mount");
+                    log::warn!(
+                        "{signal}: ended while another mount namespace used the mount, or it was compacting"
+                    );
                     std::process::exit(0);
                 }
                 Ok(Ending::WhenUnused) => {
-                    log::warn!("ended by a signal while the mount was in use: its readers get an error");
+                    log::warn!("{signal}: ended while the mount was in use: its readers get an error");
                     std::process::exit(0);
                 }
-                Err(e) => log::error!("{e}"),
+                Err(e) => log::error!("{signal}: {e}"),
             }
         }
     };
-    std::thread::Builder::new().name("zrfs-signals".into()).spawn(wait).map_err(failed).map(drop)
+    std::thread::Builder::new().name("zrfs-signals".into()).spawn(wait).map_err(failed)?;
+    Ok(signalled)
 }
 
 /// `zrfs umount`

@@ -90,6 +90,14 @@ impl Store {
         Ok(stats)
     }
 
+    /// Number of chunk files. Each is held open from its first use on.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn chunk_files(&self) -> Result<u64> {
+        Ok(u64::from(self.header_now()?.tail_chunk) + 1)
+    }
+
     /// Bytes that the store's files take on disk. Looks at each chunk file.
     ///
     /// # Errors
