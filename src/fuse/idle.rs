@@ -47,7 +47,7 @@ pub(super) struct Idle {
     limit: Duration,
     mark: Mark,
     since: Instant,
-    /// Why it could not be unmounted the last time, other than by being used: told once.
+    /// Why it was not unmounted the last time, other than as it was in use: told once.
     refused: String,
 }
 

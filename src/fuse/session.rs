@@ -242,15 +242,20 @@ impl Unmounter {
         Ok(if all_now { Ending::Now } else { Ending::WhenUnused })
     }
 
-    /// Takes the mount away where nobody uses it. `false` where somebody does: by an open file, a mapping, a working
-    /// folder, a mount in it or over it, or a second entry of it, such as a bind mount.
+    /// Takes the mount away where nobody uses it. `false` where somebody does, by an open file, a mapping, a working folder
+    /// or a mount in it or over it; or where it is gone from here.
     ///
     /// # Errors
-    /// What else the system or fusermount3 refuses.
+    /// [`ErrorKind::Exists`] where it is at a second place, too, as by a bind mount: whether both are unused can't be told
+    /// before one of them is gone. What else the system or fusermount3 refuses.
     pub(super) fn unmount_unused(&self) -> Result<bool> {
         let mounts = mountpoint::mounts()?;
         let mut ours = mounts.iter().filter(|entry| entry.device == self.device);
-        let (Some(entry), None) = (ours.next(), ours.next()) else { return Ok(false) };
+        let Some(entry) = ours.next() else { return Ok(false) };
+        if let Some(second) = ours.next() {
+            let text = format!("it stays, as it is at {}, too", second.target.display());
+            return Err(Error::new(ErrorKind::Exists, text));
+        }
         let top = mounts.iter().rfind(|other| other.target == entry.target);
         if top.is_none_or(|top| top.device != self.device) {
             return Ok(false);
