@@ -375,6 +375,9 @@ pub(super) struct MountArgs {
 pub(super) struct UmountArgs {
     /// The mount point
     pub(super) mountpoint: PathBuf,
+    /// Take it from its place although it is in use; it ends when its last file is closed
+    #[arg(short, long)]
+    pub(super) lazy: bool,
 }
 
 /// Show in a few seconds what zrfs does

@@ -33,7 +33,7 @@ use zrfs::Error;
 
 use args::{
     CatArgs, Cli, CodecName, Command, DeleteArgs, DemoArgs, ExportArgs, ImportArgs, Links, LsArgs, MountArgs,
-    SampleArgs,
+    SampleArgs, UmountArgs,
 };
 
 /// Whether log lines say when they were written.
@@ -124,7 +124,7 @@ fn run_command(command: Command) -> Outcome {
         Command::Repair(args) => check::repair(&live::store(args.store)?),
         Command::Seal(args) => change::seal(&live::store(args.store)?, args.undo),
         Command::Mount(args) => mount::mount(&MountArgs { store: live::store(args.store)?, ..args }),
-        Command::Umount(args) => mount::umount(&args.mountpoint),
+        Command::Umount(args) => mount::umount(&args),
         Command::Demo(DemoArgs {}) => demo::run(),
     }
 }

@@ -10,11 +10,11 @@ use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
-use zrfs::fuse::{Cause, Ending, MountOptions, Mountpoint, Session, Unmounter};
+use zrfs::fuse::{Cause, Ending, MountOptions, Mountpoint, Session, Unmount, Unmounter};
 use zrfs::view::View;
 use zrfs::{Error, ErrorKind, Store};
 
-use super::{Failure, MountArgs, Outcome, daemon, live, notify, one_line};
+use super::{Failure, MountArgs, Outcome, UmountArgs, daemon, live, notify, one_line};
 
 /// Files that a mount has open at most beside its chunks.
 const OTHER_FILES: u64 = 64;
@@ -85,15 +85,11 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
     if let Err(e) = store.check_header() {
         log::warn!("{e}");
     }
-    let target = Mountpoint::prepare(mountpoint, &path)?;
-    if target.path().starts_with(&path) {
-        let text = format!("{} lies in the store {}", target.path().display(), path.display());
-        return Err(Error::new(ErrorKind::Unsupported, text).with_help("mount it elsewhere"));
-    }
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let labels = options.labels.clone().map(live::store).transpose()?;
     let labels = labels.map(|labels| open(&full(&labels)?, options)).transpose()?;
     check_open_files(&store, labels.as_ref())?;
+    let target = Mountpoint::prepare(mountpoint, &store, labels.as_ref())?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let view = View::new(store, labels, options.view(uid, gid))?;
     Session::mount(view, &target, options)
 }
@@ -178,7 +174,8 @@ fn end_on_signals(unmounter: Unmounter) -> Result<Arc<OnceLock<&'static str>>, E
 }
 
 /// `zrfs umount`
-pub(super) fn umount(mountpoint: &Path) -> Outcome {
-    zrfs::fuse::unmount(mountpoint)?;
+pub(super) fn umount(args: &UmountArgs) -> Outcome {
+    let how = if args.lazy { Unmount::Lazy } else { Unmount::Unused };
+    zrfs::fuse::unmount(&args.mountpoint, how)?;
     Ok(())
 }

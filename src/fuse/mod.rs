@@ -5,17 +5,25 @@
 
 mod adapter;
 mod affinity;
+mod asking;
+mod attach;
 mod control;
 mod errno;
+mod fusermount;
+mod guard;
 mod idle;
 mod kernel;
+mod mountinfo;
 mod mountpoint;
 mod options;
 mod session;
+mod unmount;
 
-pub use mountpoint::{MountEntry, Mountpoint, mounted_at, mounts};
+pub use mountinfo::{MountEntry, mounts};
+pub use mountpoint::{Mountpoint, mounted_at};
 pub use options::MountOptions;
-pub use session::{Cause, Ending, Session, Unmounter, unmount};
+pub use session::{Cause, Ending, Session, Unmounter};
+pub use unmount::{Unmount, unmount};
 
 /// The type that mounts show in /proc/mounts.
 pub const FSTYPE: &str = "fuse.zrfs";

@@ -17,14 +17,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fuser::{Config, INodeNo, Notifier, SessionACL};
-use rustix::mount::UnmountFlags;
 
 use super::adapter::Adapter;
+use super::attach::Attached;
 use super::control::{self, Jobs};
 use super::idle::{Idle, Mark};
 use super::kernel::Kernel;
-use super::mountpoint::{self, Mountpoint, detach};
-use super::{FSTYPE, MountOptions};
+use super::mountinfo::{mounts, topmost};
+use super::unmount::{Unmount, detach};
+use super::{MountOptions, Mountpoint};
 use crate::error::{Error, ErrorKind, Result};
 use crate::view::View;
 
@@ -47,7 +48,8 @@ pub struct Session {
 /// Ends a session from another thread, a signal's for example.
 #[derive(Clone, Debug)]
 pub struct Unmounter {
-    device: String,
+    /// `None` where the caller has mounted.
+    device: Option<String>,
     /// The loops have ended: the device number may be that of another mount by now.
     over: Arc<AtomicBool>,
 }
@@ -66,7 +68,8 @@ pub enum Cause {
 pub enum Ending {
     /// At once: nobody used it.
     Now,
-    /// When the last file is closed, or the mount that covers it is gone; or it has ended already.
+    /// When the last file is closed, or the mount that covers it is gone, or who has made it takes it away; or it has ended
+    /// already.
     WhenUnused,
 }
 
@@ -85,7 +88,7 @@ impl Session {
         options.warn();
         let view = Arc::new(view);
         let source = view.store().path().as_os_str().to_owned();
-        let (connection, device) = target.attach(&source, options, !view.can_change())?;
+        let Attached { connection, device } = target.attach(&source, options, !view.can_change())?;
         let unmounter = Unmounter { device, over: Arc::default() };
         let target = target.path().to_path_buf();
         Session::serve(view, connection, options, unmounter.clone(), target).inspect_err(|_| {
@@ -114,7 +117,9 @@ impl Session {
         let device = connection.try_clone().map_err(failed)?;
         let session = fuser::Session::from_fd(adapter, connection, acl, config).map_err(failed)?;
         // Root may; for others requests stay at the kernel's 128 KiB.
-        let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", unmounter.device), READ_AHEAD_KIB);
+        if let Some(device) = &unmounter.device {
+            let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB);
+        }
         let notifier = session.notifier();
         let stop = Arc::new(Stop::default());
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -216,7 +221,7 @@ impl Drop for Session {
 impl Unmounter {
     /// Takes the mount away, wherever it is now; detaches it where it is busy.
     ///
-    /// Does nothing where the mount is gone already.
+    /// Does nothing where the mount is gone already, or was made by the caller of the program (`/dev/fd/N`).
     ///
     /// # Errors
     /// What the system or fusermount3 refuses.
@@ -224,17 +229,18 @@ impl Unmounter {
         if self.over.load(Ordering::Relaxed) {
             return Ok(Ending::WhenUnused);
         }
+        let Some(device) = &self.device else { return Ok(Ending::WhenUnused) };
         // A bind mount is a second entry of the same device.
         let mut endings = Vec::new();
-        for entry in mountpoint::mounts()?.iter().rev().filter(|entry| entry.device == self.device) {
+        for entry in mounts()?.iter().rev().filter(|entry| entry.device == *device) {
             // A path means the topmost mount there: one that covers ours is not ours to take away.
-            if mountpoint::topmost(&entry.target)?.is_none_or(|top| top.device != self.device) {
+            if topmost(&entry.target)?.is_none_or(|top| top.device != *device) {
                 log::warn!("the mount at {} stays: another mount covers it", entry.target.display());
                 endings.push(Ending::WhenUnused);
-            } else if detach(&entry.target, UnmountFlags::empty()).is_ok() {
+            } else if detach(&entry.target, Unmount::Unused).is_ok() {
                 endings.push(Ending::Now);
             } else {
-                detach(&entry.target, UnmountFlags::DETACH)?;
+                detach(&entry.target, Unmount::Lazy)?;
                 endings.push(Ending::WhenUnused);
             }
         }
@@ -249,38 +255,23 @@ impl Unmounter {
     /// [`ErrorKind::Exists`] where it is at a second place, too, as by a bind mount: whether both are unused can't be told
     /// before one of them is gone. What else the system or fusermount3 refuses.
     pub(super) fn unmount_unused(&self) -> Result<bool> {
-        let mounts = mountpoint::mounts()?;
-        let mut ours = mounts.iter().filter(|entry| entry.device == self.device);
+        let Some(device) = &self.device else { return Ok(false) };
+        let mounts = mounts()?;
+        let mut ours = mounts.iter().filter(|entry| entry.device == *device);
         let Some(entry) = ours.next() else { return Ok(false) };
         if let Some(second) = ours.next() {
             let text = format!("it stays, as it is at {}, too", second.target.display());
             return Err(Error::new(ErrorKind::Exists, text));
         }
         let top = mounts.iter().rfind(|other| other.target == entry.target);
-        if top.is_none_or(|top| top.device != self.device) {
+        if top.is_none_or(|top| top.device != *device) {
             return Ok(false);
         }
-        match detach(&entry.target, UnmountFlags::empty()) {
+        match detach(&entry.target, Unmount::Unused) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == ErrorKind::Busy => Ok(false),
             Err(e) => Err(e),
         }
-    }
-}
-
-/// Unmounts what zrfs has mounted at `path`, on behalf of `zrfs umount`.
-///
-/// # Errors
-/// [`ErrorKind::NotFound`] where no zrfs mount is there; what the system refuses, e.g. while files are open.
-pub fn unmount(path: &Path) -> Result<()> {
-    let target = match path.canonicalize() {
-        Ok(target) => target,
-        Err(e) if mountpoint::is_dead(&e) => mountpoint::absolute(path)?,
-        Err(e) => return Err(Error::io(format!("mount point {}", path.display()), e)),
-    };
-    match mountpoint::topmost(&target)? {
-        Some(entry) if entry.fstype == FSTYPE => detach(&target, UnmountFlags::empty()),
-        _ => Err(Error::new(ErrorKind::NotFound, format!("no zrfs mount is at {}", target.display()))),
     }
 }
 

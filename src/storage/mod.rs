@@ -6,11 +6,11 @@
 //! This is the one room with `unsafe`, for what the standard library has no safe call for: reading mapped files
 //! (`map`), the signal that a read behind the end of a mapped file raises (`sigbus`), locks that belong to an open
 //! file (`lock`), leases (`lease`), what a fork shares with its parent (`fork`), the list that both kinds of handlers
-//! walk (`list`), and what children inherit (`descriptors`). Each use says why it is sound.
+//! walk (`list`), and what is inherited, by children or by this process (`descriptors`). Each use says why it is sound.
 
 #[cfg(test)]
 pub(crate) mod crash;
-#[allow(unsafe_code, reason = "close_range has no safe call")]
+#[allow(unsafe_code, reason = "close_range has no safe call, numbers given to the program have no owner")]
 mod descriptors;
 mod disk;
 #[cfg(test)]
@@ -34,10 +34,11 @@ mod processes;
 mod sigbus;
 mod space;
 
-pub use descriptors::keep_from_children;
+pub use descriptors::{duplicate, keep_from_children};
 pub use disk::{Disk, open_regular};
 pub use map::Map;
 pub use processes::Process;
+pub(crate) use processes::{servers, users};
 
 use std::io;
 use std::path::Path;

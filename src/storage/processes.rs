@@ -1,11 +1,11 @@
-//! Who has a file open, or holds a lock on it, as /proc tells. Every descriptor of every process is looked at: for
-//! messages only.
+//! Who has a file open, holds a lock on it, or uses or serves a file system, as /proc tells. Every descriptor of every
+//! process is looked at: for messages only.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
@@ -38,30 +38,53 @@ pub(super) fn lock_holders(file: &File, byte: u64) -> Vec<Process> {
     })
 }
 
-/// Processes with a descriptor of `file`, other than this one, that counts. Those that we may not look into are left
-/// out.
+/// Processes that use a file system, by the major and minor number of its device: by an open or a mapped file, their
+/// working folder, root folder, or program.
+pub(crate) fn users(device: (u32, u32)) -> Vec<Process> {
+    processes(|process| {
+        let is_there = |path: &Path| device_of(path) == Some(device);
+        ["cwd", "root", "exe"].iter().any(|name| is_there(&process.join(name)))
+            || entries(&process.join("fd")).any(|fd| is_there(&fd))
+            || maps(process).lines().any(|line| is_map_of(line, device))
+    })
+}
+
+/// Processes that serve a FUSE connection, by the minor number of its mounts' device. Only newer kernels tell.
+pub(crate) fn servers(connection: u32) -> Vec<Process> {
+    let line = format!("fuse_connection:\t{connection}");
+    processes(|process| {
+        entries(&process.join("fdinfo"))
+            .filter_map(|info| fs::read_to_string(info).ok())
+            .any(|info| info.lines().any(|told| told == line))
+    })
+}
+
+/// Processes with a descriptor of `file`, other than this one, that counts.
 fn processes_with(file: &File, counts: impl Fn(&Path, &OsStr) -> bool) -> Vec<Process> {
-    let (Some(wanted), Ok(listing)) = (identity(file, Path::new("")), fs::read_dir("/proc")) else {
-        return Vec::new();
-    };
-    let own = fs::read_link("/proc/self").unwrap_or_default();
-    let own_fd = file.as_raw_fd().to_string();
-    let mut found = Vec::new();
-    for entry in listing.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let process = entry.path();
-        let Ok(fds) = fs::read_dir(process.join("fd")) else { continue };
-        let is_own = own.as_os_str() == entry.file_name();
-        let has_it = fds.flatten().map(|fd| fd.file_name()).any(|fd| {
-            !(is_own && fd.to_str() == Some(own_fd.as_str()))
-                && identity(CWD, &process.join("fd").join(&fd)) == Some(wanted)
-                && counts(&process, &fd)
-        });
-        if has_it {
-            found.push(Process { pid, name: name(&process) });
-        }
-    }
-    found
+    let Some(wanted) = identity(file, Path::new("")) else { return Vec::new() };
+    let own = Path::new("/proc").join(fs::read_link("/proc/self").unwrap_or_default());
+    let own_fd = own.join("fd").join(file.as_raw_fd().to_string());
+    processes(|process| {
+        entries(&process.join("fd")).any(|fd| {
+            fd != own_fd
+                && identity(CWD, &fd) == Some(wanted)
+                && fd.file_name().is_some_and(|name| counts(process, name))
+        })
+    })
+}
+
+/// Processes whose folder in /proc counts. Of those that we may not look into, nothing is known.
+fn processes(counts: impl Fn(&Path) -> bool) -> Vec<Process> {
+    let found = entries(Path::new("/proc")).filter_map(|process| {
+        let pid = process.file_name()?.to_str()?.parse().ok()?;
+        counts(&process).then(|| Process { pid, name: name(&process) })
+    });
+    found.collect()
+}
+
+/// What is in a folder, if it can be listed.
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 /// Device and inode. Does not ask a server, which may be gone, or be this very process.
@@ -69,6 +92,26 @@ fn identity(dir: impl AsFd, path: &Path) -> Option<(u32, u32, u64)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(dir, path, flags, StatxFlags::INO).ok()?;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+}
+
+/// Device number. Asked for nothing else, a server is not asked, nor does it matter whose mount it is.
+fn device_of(path: &Path) -> Option<(u32, u32)> {
+    let stat = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some((stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// The mappings of a process.
+fn maps(process: &Path) -> String {
+    let bytes = fs::read(process.join("maps")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether a line of maps tells of that device, as
+/// `7f0c…-7f0d… r--s 00000000 fd:00 12345   /path`.
+fn is_map_of(line: &str, device: (u32, u32)) -> bool {
+    let number = |hex| u32::from_str_radix(hex, 16).ok();
+    let told = line.split_ascii_whitespace().nth(3).and_then(|told| told.split_once(':'));
+    told.is_some_and(|(major, minor)| (number(major), number(minor)) == (Some(device.0), Some(device.1)))
 }
 
 /// Whoever runs a program chooses its name: what would steer a terminal is left out.
@@ -108,6 +151,24 @@ mod tests {
         assert!(!is_lock_on("lock:\t1: LEASE  ACTIVE    WRITE 77 fd:00:12345 0 EOF", 5));
         assert!(!is_lock_on("lock:\t1: FLOCK  ADVISORY  WRITE 77 fd:00:12345 0 EOF", 5));
         assert!(!is_lock_on("pos:\t0", 0) && !is_lock_on("lock:\t1: OFDLCK", 0));
+    }
+
+    #[test]
+    fn lines_of_maps() {
+        let line = "7f0c1000-7f0d2000 r--s 00000000 00:2a 12345                      /mnt/a 00:2b";
+        assert!(is_map_of(line, (0, 42)));
+        assert!(!is_map_of(line, (0, 43)) && !is_map_of(line, (42, 0)));
+        assert!(!is_map_of("", (0, 42)) && !is_map_of("7f0c1000-7f0d2000 r--s 00000000 x:2a 12345", (0, 42)));
+    }
+
+    #[test]
+    fn those_that_use_a_file_system_are_named() {
+        // Of the one that programs lie on, this program is.
+        let own = device_of(Path::new("/proc/self/exe")).unwrap();
+        let name = name(Path::new("/proc/self"));
+        assert!(users(own).contains(&Process { pid: std::process::id(), name }));
+        assert_eq!(users((u32::MAX, 0)), []);
+        assert_eq!(servers(u32::MAX), []);
     }
 
     #[test]
