@@ -10,8 +10,7 @@ import subprocess
 import unittest
 
 from support import (
-    NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, make_folder, mounts, open_dev_fuse, run, say, text,
-    wait_until, zrfs,
+    ZRFS, Case, clear_mount, daemons, import_folder, is_mounted, make_folder, mounts, run, say, text, wait_until, zrfs,
 )
 
 CONTENTS = [b"zero", b"one", text(100_000)]
@@ -311,86 +310,6 @@ class OddPaths(Life):
         finally:
             while is_mounted(self.mnt):
                 run("umount", "-l", self.mnt, check=0)
-
-
-class Unprivileged(Life):
-    """The same without privilege, where fusermount3 does the mounting. Other users may not look, root included."""
-
-    def setUp(self):
-        super().setUp()
-        self.need_root()
-        open_dev_fuse()
-        # Nobody must be able to reach the program, wherever the repository lies.
-        self.program = self.dir / "zrfs"
-        shutil.copy(ZRFS, self.program)
-        self.dir.chmod(0o755)
-        run("chmod", "-R", "a+rX", self.store, check=0)
-        os.chown(self.mnt, NOBODY, NOBODY)
-
-    def nobody(self, *args, check=0):
-        return run(*as_nobody(*args), check=check, cwd="/")
-
-    def assert_nobody_reads(self, point):
-        for i, content in enumerate(CONTENTS):
-            self.assertTrue(self.nobody("cat", os.path.join(os.fsencode(point), b"records/%08d.bin" % i)).stdout == content)
-
-    def test_mount_read_unmount(self):
-        for name, end in (
-            ("zrfs umount", [self.program, "umount", self.mnt]),
-            ("fusermount3", ["fusermount3", "-u", self.mnt]),
-            ("SIGTERM", None),
-            ("SIGINT", None),
-        ):
-            with self.subTest(end=name):
-                try:
-                    self.nobody(self.program, "mount", self.store, self.mnt)
-                    self.assert_nobody_reads(self.mnt)
-                    self.assertEqual([k for w, k, _ in mounts() if w == os.fsencode(self.mnt)], [b"fuse.zrfs"])
-                    if end:
-                        self.nobody(*end)
-                    else:
-                        os.kill(daemons(self.mnt)[0], getattr(signal, name))
-                    self.assert_ended()
-                finally:
-                    clear_mount(self.mnt)
-
-    def test_odd_names(self):
-        for name in ODD_NAMES:
-            with self.subTest(name=name):
-                store = os.path.join(os.fsencode(self.dir), name)
-                point = os.path.join(os.fsencode(self.dir), b"m" + name)
-                os.rename(self.store, store)
-                os.mkdir(point)
-                os.chown(point, NOBODY, NOBODY)
-                try:
-                    self.nobody(self.program, "mount", store, point)
-                    self.assert_nobody_reads(point)
-                    self.nobody(self.program, "umount", point)
-                    self.assert_ended(point)
-                finally:
-                    clear_mount(point)
-                    os.rename(store, self.store)
-                    os.rmdir(point)
-
-    def test_killed_daemon_is_taken_over(self):
-        try:
-            self.nobody(self.program, "mount", self.store, self.mnt)
-            os.kill(daemons(self.mnt)[0], signal.SIGKILL)
-            wait_until(lambda: not daemons(self.mnt), "the daemon is gone")
-            self.nobody(self.program, "mount", self.store, self.mnt)
-            self.assert_nobody_reads(self.mnt)
-            self.nobody(self.program, "umount", self.mnt)
-            self.assert_ended()
-        finally:
-            clear_mount(self.mnt)
-
-    def test_a_mount_point_of_somebody_else_is_refused(self):
-        os.chown(self.mnt, 0, 0)
-        self.assert_no_mount(self.nobody(self.program, "mount", self.store, self.mnt, check=None), str(self.mnt))
-
-    def test_a_store_that_may_not_be_read_is_refused(self):
-        os.chmod(self.store, 0o700)
-        self.assert_no_mount(self.nobody(self.program, "mount", self.store, self.mnt, check=None), "store.zr")
 
 
 if __name__ == "__main__":
