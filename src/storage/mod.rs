@@ -37,8 +37,7 @@ mod space;
 pub use descriptors::{duplicate, keep_from_children};
 pub use disk::{Disk, open_regular};
 pub use map::Map;
-pub use processes::Process;
-pub(crate) use processes::{servers, users};
+pub use processes::{Process, servers, users};
 
 use std::io;
 use std::path::Path;

@@ -39,8 +39,8 @@ pub(super) fn lock_holders(file: &File, byte: u64) -> Vec<Process> {
 }
 
 /// Processes that use a file system, by the major and minor number of its device: by an open or a mapped file, their
-/// working folder, root folder, or program.
-pub(crate) fn users(device: (u32, u32)) -> Vec<Process> {
+/// working folder, root folder, or program. Of those that this user may not look into, nothing is known. Slow: for messages.
+pub fn users(device: (u32, u32)) -> Vec<Process> {
     processes(|process| {
         let is_there = |path: &Path| device_of(path) == Some(device);
         ["cwd", "root", "exe"].iter().any(|name| is_there(&process.join(name)))
@@ -49,8 +49,9 @@ pub(crate) fn users(device: (u32, u32)) -> Vec<Process> {
     })
 }
 
-/// Processes that serve a FUSE connection, by the minor number of its mounts' device. Only newer kernels tell.
-pub(crate) fn servers(connection: u32) -> Vec<Process> {
+/// Processes that serve a FUSE connection, by the minor number of its mounts' device. Only newer kernels tell. Slow: for
+/// messages.
+pub fn servers(connection: u32) -> Vec<Process> {
     let line = format!("fuse_connection:\t{connection}");
     processes(|process| {
         entries(&process.join("fdinfo"))
