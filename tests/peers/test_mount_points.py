@@ -13,6 +13,7 @@ from support import ZRFS, clear_mount, daemons, import_folder, is_mounted, mount
 from test_mount_life import CONTENTS, Life
 
 LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
 
 
 def there(point):
@@ -222,8 +223,11 @@ class TakenAway(Places):
                     held.enter_context(open(file, "rb"))
                     pid = os.getpid()
                 elif holds == "map":
+                    # Python's own mapping would keep the file open, too.
                     with open(file, "rb") as f:
-                        held.enter_context(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ))
+                        place = LIBC.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ, mmap.MAP_SHARED, f.fileno(), ctypes.c_long(0))
+                    self.assertNotEqual(place, ctypes.c_void_p(-1).value)
+                    held.callback(LIBC.munmap, ctypes.c_void_p(place), ctypes.c_size_t(mmap.PAGESIZE))
                     pid = os.getpid()
                 else:
                     into = os.chdir if holds == "folder" else os.chroot
