@@ -1,5 +1,6 @@
 //! Makes the man pages and the shell completions of both programs, of the descriptions that their `--help` shows:
-//! `cargo run --example pages -- FOLDER`.
+//! `cargo run --example pages -- FOLDER DATE`, DATE being that of the release, such as 2026-11-30. They go where a prefix
+//! such as /usr/local has them: FOLDER/share/man and so on.
 
 #[allow(dead_code, reason = "only what is described is used, not what is given")]
 #[path = "../mount-helper/args.rs"]
@@ -8,11 +9,201 @@ mod helper;
 #[path = "../src/cli/args.rs"]
 mod program;
 
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
 fn main() -> io::Result<()> {
-    clap_mangen::Man::new(helper::Call::command()).render(&mut io::stdout())?;
-    clap_mangen::Man::new(program::Cli::command()).render(&mut io::stdout())
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let [folder, date] = args.as_slice() else {
+        eprintln!("usage: pages FOLDER DATE");
+        std::process::exit(2);
+    };
+    let share = Path::new(folder).join("share");
+    let pages = Pages { date, share: &share };
+
+    let zrfs = program::Cli::command();
+    completions(&zrfs, &share)?;
+    let zrfs = built(zrfs);
+    pages.write(&zrfs, "1", PROGRAM_STATUS, &["mount.zrfs(8)", "fusermount3(1)"])?;
+    for command in zrfs.get_subcommands() {
+        let related: &[&str] = match command.get_name() {
+            "mount" => &["zrfs(1)", "zrfs-umount(1)", "mount.zrfs(8)", "fusermount3(1)"],
+            "umount" => &["zrfs(1)", "zrfs-mount(1)", "umount(8)", "fusermount3(1)"],
+            _ => &["zrfs(1)"],
+        };
+        pages.write(command, "1", PROGRAM_STATUS, related)?;
+    }
+    let helper = built(helper::Call::command());
+    pages.write(&helper, "8", HELPER_STATUS, &["zrfs-mount(1)", "mount(8)", "fstab(5)", "systemd.mount(5)"])
+}
+
+const PROGRAM_STATUS: &[(&str, &str)] = &[
+    ("0", "Done."),
+    ("1", "It failed; one line on standard error says what, where, and what to do."),
+    ("2", "Wrong usage."),
+];
+
+const HELPER_STATUS: &[(&str, &str)] = &[
+    ("0", "Mounted."),
+    ("1", "Wrong usage, or an option that is not known."),
+    ("2", "The system failed, or zrfs was not found."),
+    ("32", "The mount failed; one line on standard error says why."),
+];
+
+/// The command with all that clap itself adds, and its arguments under headings as pages have them.
+fn built(command: Command) -> Command {
+    let mut command = command.disable_help_subcommand(true).subcommand_help_heading("COMMANDS");
+    command.build();
+    under_headings(command)
+}
+
+fn under_headings(command: Command) -> Command {
+    command
+        .mut_args(|arg| if arg.is_positional() { arg.help_heading("Arguments") } else { arg })
+        .mut_subcommands(under_headings)
+}
+
+/// `zrfs-import` for `zrfs import`.
+fn page_name(command: &Command) -> String {
+    command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+fn completions(command: &Command, share: &Path) -> io::Result<()> {
+    for (shell, folder) in [
+        (Shell::Bash, "bash-completion/completions"),
+        (Shell::Zsh, "zsh/site-functions"),
+        (Shell::Fish, "fish/vendor_completions.d"),
+    ] {
+        let folder = share.join(folder);
+        fs::create_dir_all(&folder)?;
+        let written = clap_complete::generate_to(shell, &mut command.clone(), "zrfs", &folder)?;
+        // bash-completion loads what has the program's own name.
+        if shell == Shell::Bash {
+            fs::rename(written, folder.join("zrfs"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What all pages share.
+struct Pages<'a> {
+    date: &'a str,
+    share: &'a Path,
+}
+
+impl Pages<'_> {
+    /// Writes one page: what clap_mangen makes of the arguments, and the texts below them in sections of their own.
+    fn write(
+        &self,
+        command: &Command,
+        section: &str,
+        status: &[(&str, &str)],
+        related: &[&str],
+    ) -> io::Result<()> {
+        let folder = self.share.join(format!("man/man{section}"));
+        fs::create_dir_all(&folder)?;
+        let name = page_name(command);
+        let mut out = File::create(folder.join(format!("{name}.{section}")))?;
+
+        let man = Man::new(command.clone())
+            .title(name.to_uppercase())
+            .section(section)
+            .date(self.date)
+            .source(concat!("zrfs ", env!("CARGO_PKG_VERSION")))
+            .manual(if section == "8" { "System Administration" } else { "User Commands" });
+        man.render_title(&mut out)?;
+        man.render_name_section(&mut out)?;
+        section_of(&mut out, "SYNOPSIS", |roff| synopsis(roff, command))?;
+        man.render_description_section(&mut out)?;
+        man.render_options_section(&mut out)?;
+        if command.has_subcommands() {
+            man.render_subcommands_section(&mut out)?;
+        }
+        if let Some(text) = command.get_after_long_help().or_else(|| command.get_after_help()) {
+            after_help(&mut out, &text.to_string())?;
+        }
+        section_of(&mut out, "EXIT STATUS", |roff| {
+            for (number, meaning) in status {
+                item(roff, bold(*number), meaning);
+            }
+        })?;
+        section_of(&mut out, "SEE ALSO", |roff| {
+            roff.text([roman(related.join(", "))]);
+        })
+    }
+}
+
+fn section_of(out: &mut impl Write, title: &str, fill: impl FnOnce(&mut Roff)) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [title]);
+    fill(&mut roff);
+    roff.to_writer(out)
+}
+
+/// The usage line of `--help`.
+fn synopsis(roff: &mut Roff, command: &Command) {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+    match usage.strip_prefix(name) {
+        Some(rest) => roff.text([bold(name), italic(rest)]),
+        None => roff.text([roman(usage)]),
+    };
+}
+
+fn item(roff: &mut Roff, tag: Inline, text: &str) {
+    roff.control("TP", []);
+    roff.text([tag]);
+    roff.text([roman(text)]);
+}
+
+/// What `--help` has below the options. A line at the margin that ends in a colon begins a section. Lines that are set in
+/// are commands to copy, or, below `Options`, names and meanings in two columns; others are text.
+fn after_help(out: &mut impl Write, text: &str) -> io::Result<()> {
+    let mut roff = Roff::new();
+    let mut examples = false;
+    let mut table = false;
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let set_in = line.starts_with("  ");
+        if examples && !set_in {
+            roff.control("fi", []);
+            examples = false;
+        }
+        match line.strip_suffix(':') {
+            Some(title) if !set_in => {
+                table = title.starts_with("Options");
+                let title = if table { "MOUNT OPTIONS" } else { title };
+                let title = if title == "Example" { "EXAMPLES" } else { title };
+                roff.control("SH", [title.to_uppercase().as_str()]);
+            }
+            _ if table && set_in => match line.trim().split_once("  ") {
+                Some((name, meaning)) => item(&mut roff, bold(name), meaning.trim()),
+                // The meaning of the name above goes on.
+                None => {
+                    roff.text([roman(line.trim())]);
+                }
+            },
+            _ if set_in => {
+                if !examples {
+                    roff.control("nf", []);
+                    examples = true;
+                }
+                roff.text([roman(line.trim())]);
+            }
+            _ => {
+                roff.control("PP", []);
+                roff.text([roman(line)]);
+            }
+        }
+    }
+    if examples {
+        roff.control("fi", []);
+    }
+    roff.to_writer(out)
 }

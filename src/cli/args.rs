@@ -9,7 +9,7 @@ use zrfs::{Codec, Mode};
 
 /// Packs millions of small training samples into one compressed record store and mounts it as files.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_help = "First steps: zrfs demo")]
+#[command(version, arg_required_else_help = true, after_help = "First steps:\n  zrfs demo")]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Command,
