@@ -75,20 +75,36 @@ fn page_name(command: &Command) -> String {
 }
 
 fn completions(command: &Command, share: &Path) -> io::Result<()> {
-    for (shell, folder) in [
-        (Shell::Bash, "bash-completion/completions"),
-        (Shell::Zsh, "zsh/site-functions"),
-        (Shell::Fish, "fish/vendor_completions.d"),
+    // bash-completion loads the file that has the program's own name.
+    for (shell, path) in [
+        (Shell::Bash, "bash-completion/completions/zrfs"),
+        (Shell::Zsh, "zsh/site-functions/_zrfs"),
+        (Shell::Fish, "fish/vendor_completions.d/zrfs.fish"),
     ] {
-        let folder = share.join(folder);
-        fs::create_dir_all(&folder)?;
-        let written = clap_complete::generate_to(shell, &mut command.clone(), "zrfs", &folder)?;
-        // bash-completion loads what has the program's own name.
-        if shell == Shell::Bash {
-            fs::rename(written, folder.join("zrfs"))?;
+        let path = share.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(share))?;
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut command.clone(), "zrfs", &mut script);
+        let mut script = String::from_utf8(script).map_err(io::Error::other)?;
+        for name in hidden_options(command) {
+            script = without_option(&script, name);
         }
+        fs::write(path, script)?;
     }
     Ok(())
+}
+
+/// The options that `--help` does not show; clap_complete would offer them.
+fn hidden_options(command: &Command) -> impl Iterator<Item = &str> {
+    let all = command.get_subcommands().flat_map(Command::get_arguments);
+    all.filter(|arg| arg.is_hide_set()).filter_map(|arg| arg.get_long())
+}
+
+/// Bash has all options of a command in one line, zsh and fish have each in its own.
+fn without_option(script: &str, name: &str) -> String {
+    let (bash, zsh, fish) = (format!(" --{name} "), format!("'--{name}["), format!(" -l {name} "));
+    let lines = script.lines().filter(|line| !line.contains(&zsh) && !line.contains(&fish));
+    lines.map(|line| line.replace(&bash, " ") + "\n").collect()
 }
 
 /// What all pages share.
