@@ -30,31 +30,28 @@ fn main() -> io::Result<()> {
     let zrfs = program::Cli::command();
     completions(&zrfs, &share)?;
     let zrfs = built(zrfs);
-    pages.write(&zrfs, "1", PROGRAM_STATUS, &["mount.zrfs(8)", "fusermount3(1)"])?;
+    pages.write(&zrfs, "1", &["mount.zrfs(8)", "fusermount3(1)"])?;
     for command in zrfs.get_subcommands() {
         let related: &[&str] = match command.get_name() {
             "mount" => &["zrfs(1)", "zrfs-umount(1)", "mount.zrfs(8)", "fusermount3(1)"],
             "umount" => &["zrfs(1)", "zrfs-mount(1)", "umount(8)", "fusermount3(1)"],
             _ => &["zrfs(1)"],
         };
-        pages.write(command, "1", PROGRAM_STATUS, related)?;
+        pages.write(command, "1", related)?;
     }
     let helper = built(helper::Call::command());
-    pages.write(&helper, "8", HELPER_STATUS, &["zrfs-mount(1)", "mount(8)", "fstab(5)", "systemd.mount(5)"])
+    pages.write(&helper, "8", &["zrfs-mount(1)", "mount(8)", "fstab(5)", "systemd.mount(5)"])
 }
 
-const PROGRAM_STATUS: &[(&str, &str)] = &[
+/// Of every command of `zrfs`. mount.zrfs says its own.
+const STATUS: &[(&str, &str)] = &[
     ("0", "Done."),
     ("1", "It failed; one line on standard error says what, where, and what to do."),
     ("2", "Wrong usage."),
 ];
 
-const HELPER_STATUS: &[(&str, &str)] = &[
-    ("0", "Mounted."),
-    ("1", "Wrong usage, or an option that is not known."),
-    ("2", "The system failed, or zrfs was not found."),
-    ("32", "The mount failed; one line on standard error says why."),
-];
+/// What a text begins with that is a section of its own.
+const STATUS_HEADING: &str = "Exit status";
 
 /// The command with all that clap itself adds, and its arguments under headings as pages have them.
 fn built(command: Command) -> Command {
@@ -115,13 +112,7 @@ struct Pages<'a> {
 
 impl Pages<'_> {
     /// Writes one page: what clap_mangen makes of the arguments, and the texts below them in sections of their own.
-    fn write(
-        &self,
-        command: &Command,
-        section: &str,
-        status: &[(&str, &str)],
-        related: &[&str],
-    ) -> io::Result<()> {
+    fn write(&self, command: &Command, section: &str, related: &[&str]) -> io::Result<()> {
         let folder = self.share.join(format!("man/man{section}"));
         fs::create_dir_all(&folder)?;
         let name = page_name(command);
@@ -141,14 +132,16 @@ impl Pages<'_> {
         if command.has_subcommands() {
             man.render_subcommands_section(&mut out)?;
         }
-        if let Some(text) = command.get_after_long_help().or_else(|| command.get_after_help()) {
-            after_help(&mut out, &text.to_string())?;
+        let below = command.get_after_long_help().or_else(|| command.get_after_help());
+        let below = below.map(ToString::to_string).unwrap_or_default();
+        after_help(&mut out, &below)?;
+        if !below.contains(STATUS_HEADING) {
+            section_of(&mut out, "EXIT STATUS", |roff| {
+                for (number, meaning) in STATUS {
+                    item(roff, bold(*number), meaning);
+                }
+            })?;
         }
-        section_of(&mut out, "EXIT STATUS", |roff| {
-            for (number, meaning) in status {
-                item(roff, bold(*number), meaning);
-            }
-        })?;
         section_of(&mut out, "SEE ALSO", |roff| {
             roff.text([roman(related.join(", "))]);
         })
@@ -179,47 +172,58 @@ fn item(roff: &mut Roff, tag: Inline, text: &str) {
     roff.text([roman(text)]);
 }
 
-/// What `--help` has below the options. A line at the margin that ends in a colon begins a section. Lines that are set in
-/// are commands to copy, or, below `Options`, names and meanings in two columns; others are text.
+/// What `--help` has below the options, in blocks with an empty line between. One that begins with a line that ends in a
+/// colon is a section: of commands to copy, or, below `Options`, of names and meanings in two columns. Others are notes.
 fn after_help(out: &mut impl Write, text: &str) -> io::Result<()> {
     let mut roff = Roff::new();
-    let mut examples = false;
-    let mut table = false;
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let set_in = line.starts_with("  ");
-        if examples && !set_in {
-            roff.control("fi", []);
-            examples = false;
+    let mut in_notes = false;
+    for block in text.split("\n\n").filter(|block| !block.is_empty()) {
+        let (first, rest) = block.split_once('\n').unwrap_or((block, ""));
+        let (title, lines) = match first.strip_suffix(':') {
+            Some(title) if title.starts_with("Example") => ("EXAMPLES", rest),
+            Some(title) if title.starts_with("Options") => ("MOUNT OPTIONS", rest),
+            Some(title) => (title, rest),
+            None if block.starts_with(STATUS_HEADING) => (STATUS_HEADING, block),
+            None => ("NOTES", block),
+        };
+        if title == "NOTES" && in_notes {
+            roff.control("PP", []);
+        } else {
+            roff.control("SH", [title.to_uppercase().as_str()]);
         }
-        match line.strip_suffix(':') {
-            Some(title) if !set_in => {
-                table = title.starts_with("Options");
-                let title = if table { "MOUNT OPTIONS" } else { title };
-                let title = if title == "Example" { "EXAMPLES" } else { title };
-                roff.control("SH", [title.to_uppercase().as_str()]);
-            }
-            _ if table && set_in => match line.trim().split_once("  ") {
-                Some((name, meaning)) => item(&mut roff, bold(name), meaning.trim()),
-                // The meaning of the name above goes on.
-                None => {
-                    roff.text([roman(line.trim())]);
-                }
-            },
-            _ if set_in => {
-                if !examples {
-                    roff.control("nf", []);
-                    examples = true;
-                }
-                roff.text([roman(line.trim())]);
-            }
+        in_notes = title == "NOTES";
+        match title {
+            "MOUNT OPTIONS" => table(&mut roff, lines),
+            "NOTES" | STATUS_HEADING => text_lines(&mut roff, lines.lines()),
             _ => {
-                roff.control("PP", []);
-                roff.text([roman(line)]);
+                roff.control("nf", []);
+                text_lines(&mut roff, lines.lines());
+                roff.control("fi", []);
             }
         }
-    }
-    if examples {
-        roff.control("fi", []);
     }
     roff.to_writer(out)
+}
+
+/// Lines that are set in hold a name and its meaning, or go on with the meaning above; those at the margin are text.
+fn table(roff: &mut Roff, lines: &str) {
+    let mut at_margin = false;
+    for line in lines.lines() {
+        match line.trim_start().split_once("  ") {
+            Some((name, meaning)) if line.starts_with(' ') => item(roff, bold(name), meaning.trim_start()),
+            _ => {
+                if !line.starts_with(' ') && !at_margin {
+                    roff.control("PP", []);
+                }
+                text_lines(roff, [line]);
+            }
+        }
+        at_margin = !line.starts_with(' ');
+    }
+}
+
+fn text_lines<'a>(roff: &mut Roff, lines: impl IntoIterator<Item = &'a str>) {
+    for line in lines {
+        roff.text([roman(line.trim_start())]);
+    }
 }

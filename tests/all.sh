@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 
 PACKAGES=(fuse3 openclipart-png rsync python3 python3-torchvision python3-venv coreutils findutils procps util-linux mount
-  diffutils tar gzip squashfs-tools gcc g++ binutils libc6-dev)
+  diffutils tar gzip squashfs-tools gcc g++ binutils libc6-dev man-db systemd)
 NUMPY=2.4.6
 LOADERX=0.5.0
 DATASETS=5.2.0
@@ -184,6 +184,8 @@ run_step "cargo doc" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 run_step "cargo build --release" cargo build --release --locked
 # The unit tests leave some of the states that a crash may leave on disk, for loaderx to open.
 run_step "cargo test --release" env ZRFS_CRASH_STATES="$scratch/states" cargo test --release --locked
+# Behind the tests, which have built the example that makes the pages.
+run_step "packages" bash packaging/build.sh
 run_step "example quickstart" cargo run --release --locked --quiet --example quickstart
 run_step "example endless_loader" cargo run --release --locked --quiet --example endless_loader
 run_step "example resume" cargo run --release --locked --quiet --example resume -- "$scratch/resume"
