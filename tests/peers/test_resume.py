@@ -1,5 +1,6 @@
 """Imports that are killed, interrupted or run out of disk, and go on: the result is that of one that ran through."""
 
+import itertools
 import os
 import pathlib
 import random
@@ -12,7 +13,7 @@ import unittest
 
 import numpy as np
 
-from changing import Changing, remove, start, verify
+from changing import Changing, pieces, remove, start, verify
 from loaderx_client import Loaderx
 from support import MIB, ZRFS, copy_store, make_tree, noise, read_header, read_meta, run, say, wait_until, zrfs
 
@@ -57,6 +58,8 @@ class Resume(Changing):
         super().setUp()
         self.source = self.dir / "source"
         self.partial = pathlib.Path(f"{self.store}.partial")
+        # What verify says of each reference, by its length: it is asked once.
+        self.unchecked = {}
 
     def make_source(self, seed=1, bytes=72 * MIB):
         """A folder of some thousand files that take a while to deflate."""
@@ -76,21 +79,31 @@ class Resume(Changing):
     def import_(self, *args, check=0, source=None, store=None, **kwargs):
         return zrfs("import", *LEVEL, *args, source or self.source, store or self.store, check=check, **kwargs)
 
+    def assert_equal_files(self, path, reference):
+        """Without reading holes: a chunk that loaderx has made is 4 GiB, nearly all of it holes."""
+        self.assertEqual(os.stat(path).st_size, os.stat(reference).st_size)
+        for found, right in itertools.zip_longest(pieces(path), pieces(reference)):
+            # As assertEqual, without thousands of bytes of difference.
+            if found != right:
+                self.fail(f"{path}: page at {(found or right)[0]} is not that of {reference}, at {(right or found)[0]}")
+
     def assert_equal_stores(self, store, reference):
         """The same records, names and bytes, and nothing left of an interruption."""
         self.assertEqual(read_meta(store), read_meta(reference))
         chunks = lambda store: sorted(name for name in os.listdir(store) if name.endswith(".zr") and name != "meta.zr")
         self.assertEqual(chunks(store), chunks(reference))
         for name in chunks(reference):
-            done = run("cmp", store / name, reference / name)
-            self.assertEqual((done.returncode, done.stdout), (0, b""))
+            self.assert_equal_files(store / name, reference / name)
         for name, begin in (("names", 0), ("tree", 256)):
             # The head of the tree holds a random key.
             found, right = ((where / ".zrfs" / name).read_bytes()[begin:] for where in (store, reference))
             self.assertTrue(found == right, name)
         status, found = verify(store)
         self.assertEqual((status, found["bad"], found["faults"]), (0, [], []), found)
-        self.assertEqual(found["unchecked"], verify(reference)[1]["unchecked"])
+        key = reference, read_header(reference)[4]
+        if key not in self.unchecked:
+            self.unchecked[key] = verify(reference)[1]["unchecked"]
+        self.assertEqual(found["unchecked"], self.unchecked[key])
         left = set(os.listdir(store / ".zrfs")) & {"checkpoint", "marks"}
         self.assertEqual(left, set())
 
