@@ -9,6 +9,7 @@
 #   SOAK_ROUNDS=N                 rounds of mounts of the soak test (20 here, 200 by itself)
 #   TORTURE_SECONDS=N             how long readers check a mount that changes (15 for each kind of mount)
 #   KILL_ROUNDS=N                 rounds of kills of the soak test (50 here, 500 by itself)
+#   PEERS_AT_ONCE=N               files of peer tests that run side by side (2), but for those that need the machine alone
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -21,6 +22,7 @@ DATASETS=5.2.0
 JAX=0.10.2
 WEBDATASET=1.0.2
 VENV=$root/target/peers-venv
+PEERS_AT_ONCE=${PEERS_AT_ONCE:-2}
 export ZRFS=$root/target/release/zrfs
 export PYTHONDONTWRITEBYTECODE=1 CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 SECONDS=0
@@ -45,21 +47,21 @@ mkdir "$scratch/tmp"
 chmod 1777 "$scratch/tmp"
 export TMPDIR=$scratch/tmp
 
-# Mount points below the scratch folder, the innermost first. mountinfo escapes blanks and the like; %b undoes that.
-our_mounts() {
+# Mount points below a folder, the innermost first. mountinfo escapes blanks and the like; %b undoes that.
+mounts_in() {
   local point
   while read -r _ _ _ _ point _; do
-    case $point in "$scratch"/*) printf '%s\n' "$point" ;; esac
+    case $point in "$1"/*) printf '%s\n' "$point" ;; esac
   done </proc/self/mountinfo | tac
 }
 
-# Live processes of the program that is tested which mention the scratch folder.
-our_processes() {
+# Live processes of the program that is tested which mention something below a folder.
+processes_in() {
   local pid exe
   for pid in /proc/[0-9]*; do
     exe=$(readlink "$pid/exe" 2>/dev/null) || continue
     case ${exe##*/} in
-      zrfs | "zrfs (deleted)") ! tr '\0' '\n' <"$pid/cmdline" 2>/dev/null | grep -qaF -- "$scratch" || echo "${pid#/proc/}" ;;
+      zrfs | "zrfs (deleted)") ! tr '\0' '\n' <"$pid/cmdline" 2>/dev/null | grep -qaF -- "$1/" || echo "${pid#/proc/}" ;;
     esac
   done
 }
@@ -69,11 +71,12 @@ clean_up() {
   trap - EXIT INT TERM HUP ERR
   set +e
   cd /
-  our_mounts | while read -r point; do
+  stop_peers
+  mounts_in "$scratch" | while read -r point; do
     point=$(printf '%b' "${point//\\/\\0}")
     umount "$point" 2>/dev/null || umount -l "$point" 2>/dev/null || fusermount3 -u -z "$point"
   done
-  for pid in $(our_processes); do kill -9 "$pid" 2>/dev/null; done
+  for pid in $(processes_in "$scratch"); do kill -9 "$pid" 2>/dev/null; done
   chmod -R u+w "$scratch" 2>/dev/null
   rm -rf "$scratch"
   if [ "$status" -eq 0 ]; then
@@ -88,14 +91,28 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# After each step nothing of it may be left.
+# The peer tests that run, by process id, and when each began.
+declare -A running=() begun=()
+
+# They unwind as at ^C, so that their mounts go. One that hangs is killed by its timeout, if it can be.
+stop_peers() {
+  local _
+  [ ${#running[@]} -gt 0 ] || return 0
+  kill -TERM "${!running[@]}" 2>/dev/null
+  for _ in {1..350}; do
+    kill -0 "${!running[@]}" 2>/dev/null || break
+    sleep 0.1
+  done
+}
+
+# After each step nothing of it may be left in its temporary folder.
 nothing_left() {
   local found
-  found=$(our_mounts)
+  found=$(mounts_in "$1")
   [ -z "$found" ] || fail "it left mounts: $found"
-  found=$(our_processes)
+  found=$(processes_in "$1")
   [ -z "$found" ] || fail "it left processes: $found"
-  found=$(find "$TMPDIR" -mindepth 1 -maxdepth 1)
+  found=$(find "$1" -mindepth 1 -maxdepth 1)
   [ -z "$found" ] || fail "it left temporary files: $found"
 }
 
@@ -166,14 +183,14 @@ if [ "${ZRFS_ALLOW_NO_FRAMEWORKS:-}" != 1 ]; then
       fail "datasets, jax or webdataset cannot be installed; ZRFS_ALLOW_NO_FRAMEWORKS=1 goes without"
   fi
 fi
-nothing_left
+nothing_left "$TMPDIR"
 
 # Each step is one command; its name is what is printed when it fails.
 run_step() {
   heading "$1"
   shift
   "$@"
-  nothing_left
+  nothing_left "$TMPDIR"
 }
 
 run_step "cargo fmt" cargo fmt --all --check
@@ -198,11 +215,52 @@ run_step "benchmark beside loaderx, smoke" env LOADERX_PYTHON="$VENV/bin/python"
 run_step "cargo test, debug, pure-Rust codec, no FUSE" cargo test --locked --no-default-features --lib --tests
 run_step "cargo test, debug, library" cargo test --locked --lib
 
+# These need the machine to themselves. All others have folders, mounts and processes of their own, so that two files run side
+# by side: much of their time they wait, for a mount or for one thread of the program.
+declare -A alone=(
+  [test_cli]="takes any new zrfs process for one that the demo left"
+  [test_million]="prints how long things take, and drops the page cache"
+  [test_torture]="eight readers and a writer, for a given time"
+)
+
 # A hang must not hold up the whole run. A test that waits in the kernel cannot be killed, but its mount can be aborted:
-# that is what clean_up's unmounting amounts to.
+# that is what clean_up's unmounting amounts to. What a test prints is shown when it ends, in one piece.
+start_peer() {
+  mkdir -m 1777 "$scratch/$1"
+  TMPDIR=$scratch/$1 timeout --foreground -k 30 900 "$VENV/bin/python" -m unittest discover -v -s tests/peers -p "$1.py" \
+    >"$scratch/$1.log" 2>&1 &
+  running[$!]=$1
+  begun[$!]=$SECONDS
+}
+
+# Waits for one of those that run.
+end_peer() {
+  local pid status=0 subject
+  step="peers: ${running[*]}"
+  wait -n -p pid "${!running[@]}" || status=$?
+  subject=${running[$pid]}
+  unset "running[$pid]"
+  heading "peers: $subject, $((SECONDS - begun[$pid])) s${alone[$subject]:+, alone: ${alone[$subject]}}"
+  step="peers: $subject"
+  cat "$scratch/$subject.log"
+  [ "$status" -ne 124 ] || fail "not done after 900 s"
+  [ "$status" -eq 0 ] || fail "exit status $status"
+  nothing_left "$scratch/$subject"
+  rm -r "$scratch/$subject" "$scratch/$subject.log"
+}
+
 for file in tests/peers/test_*.py; do
   subject=$(basename "$file" .py)
-  run_step "peers: $subject" timeout --foreground -k 30 900 "$VENV/bin/python" -m unittest discover -v -s tests/peers -p "$subject.py"
+  [ -z "${alone[$subject]:-}" ] || continue
+  [ ${#running[@]} -lt "$PEERS_AT_ONCE" ] || end_peer
+  start_peer "$subject"
+done
+while [ ${#running[@]} -gt 0 ]; do end_peer; done
+for file in tests/peers/test_*.py; do
+  subject=$(basename "$file" .py)
+  [ -n "${alone[$subject]:-}" ] || continue
+  start_peer "$subject"
+  end_peer
 done
 
 run_step "soak" env SOAK_ROUNDS="${SOAK_ROUNDS:-20}" KILL_ROUNDS="${KILL_ROUNDS:-50}" bash tests/soak.sh

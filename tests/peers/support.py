@@ -37,11 +37,12 @@ def run(*args, check=None, timeout=120, **kwargs):
     kwargs.setdefault("stdin", None if "input" in kwargs else subprocess.DEVNULL)
     if "input" in kwargs:
         kwargs.pop("stdin")
-    done = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, **kwargs)
+    kwargs.setdefault("stdout", subprocess.PIPE)
+    done = subprocess.run(args, stderr=subprocess.PIPE, timeout=timeout, **kwargs)
     if check is not None and done.returncode != check:
         raise AssertionError(
             f"{b' '.join(args)!r}: exit status {done.returncode}, {check} expected\n"
-            f"stdout: {done.stdout[-2000:]!r}\nstderr: {done.stderr[-2000:]!r}"
+            f"stdout: {(done.stdout or b'')[-2000:]!r}\nstderr: {done.stderr[-2000:]!r}"
         )
     return done
 
@@ -211,14 +212,16 @@ def open_dev_fuse():
 
 # Test cases
 
-def _terminated(*_):
-    raise KeyboardInterrupt("SIGTERM")
+def _stopped(number, _):
+    # All of a job is stopped at ^C, and then told to end: that must not break into the clean-up.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 # A run that is stopped unwinds as one that is interrupted at the keyboard, so that its mounts go.
-signal.signal(signal.SIGTERM, _terminated)
+signal.signal(signal.SIGTERM, _stopped)
 # A shell starts background jobs with SIGINT ignored, and what we start would inherit that.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, _stopped)
 
 
 class Case(unittest.TestCase):
