@@ -19,18 +19,13 @@ export SOURCE_DATE_EPOCH
 case ${1:-} in
   "")
     triple=$(rustc -vV | sed -n 's/^host: //p')
-    # With --target the flags go to the programs alone: build scripts and macros stay dynamic, and are those of any other
-    # release build. The helper of the .deb has the program elsewhere than beside itself.
+    # With --target the flags go to the programs alone: build scripts and macros stay dynamic. The helper of the .deb has the
+    # program elsewhere than beside itself.
     CARGO_PROFILE_RELEASE_DEBUG=none RUSTFLAGS="-C target-feature=+crt-static" ZRFS_PROGRAM=/usr/bin/zrfs \
-      cargo build --release --locked --target "$triple" --bins
+      cargo build --release --locked --target "$triple" --bins --example pages
     programs=target/$triple/release
-    cargo build --release --locked --example pages
-    pages=target/release/examples/pages
     ;;
-  --programs)
-    programs=${2:?usage: packaging/build.sh [--programs FOLDER]}
-    pages=$programs/examples/pages
-    ;;
+  --programs) programs=${2:?usage: packaging/build.sh [--programs FOLDER]} ;;
   *)
     echo "usage: packaging/build.sh [--programs FOLDER]" >&2
     exit 2
@@ -48,7 +43,7 @@ name=zrfs-$version-$machine-linux
 tree=$work/$name
 install -D -s -m 755 "$programs/zrfs" "$tree/bin/zrfs"
 install -D -s -m 755 "$programs/mount-zrfs" "$tree/bin/mount.zrfs"
-"$pages" "$tree" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)"
+"$programs/examples/pages" "$tree" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)"
 doc=$tree/share/doc/zrfs
 mkdir -p "$doc/docs" "$doc/examples"
 cp README.md CHANGELOG.md LICENSE "$doc"

@@ -23,7 +23,6 @@ JAX=0.10.2
 WEBDATASET=1.0.2
 VENV=$root/target/peers-venv
 PEERS_AT_ONCE=${PEERS_AT_ONCE:-2}
-export ZRFS=$root/target/release/zrfs
 export PYTHONDONTWRITEBYTECODE=1 CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 SECONDS=0
 step="start"
@@ -158,6 +157,9 @@ fi
 heading "set-up: Rust"
 command -v cargo >/dev/null || fail "cargo is missing: https://rustup.rs"
 cargo --version
+# Where packaging/build.sh leaves the programs, and the profile `checked` the library.
+ZRFS=$root/target/$(rustc -vV | sed -n 's/^host: //p')/release/zrfs
+export ZRFS ZRFS_LIBRARY=$root/target/checked/libzrfs.so
 cargo fmt --version || fail "rustfmt is missing: rustup component add rustfmt"
 cargo clippy --version || fail "clippy is missing: rustup component add clippy"
 
@@ -194,26 +196,26 @@ run_step() {
 }
 
 run_step "cargo fmt" cargo fmt --all --check
-run_step "clippy, all features" cargo clippy --locked --all-targets --all-features -- -D warnings
-run_step "clippy, no features" cargo clippy --locked --all-targets --no-default-features -- -D warnings
-run_step "clippy, fuse without libdeflate" cargo clippy --locked --all-targets --no-default-features --features fuse -- -D warnings
-run_step "cargo doc" env RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
-run_step "cargo build --release" cargo build --release --locked
+# One profile for all of cargo's steps but the program's, so that what they depend on is built once.
+checked=(--locked --profile checked)
+run_step "clippy, all features" cargo clippy "${checked[@]}" --all-targets --all-features -- -D warnings
+run_step "clippy, no features" cargo clippy "${checked[@]}" --all-targets --no-default-features -- -D warnings
+run_step "clippy, fuse without libdeflate" cargo clippy "${checked[@]}" --all-targets --no-default-features --features fuse -- -D warnings
+run_step "cargo doc" env RUSTDOCFLAGS="-D warnings" cargo doc "${checked[@]}" --no-deps
 # The unit tests leave some of the states that a crash may leave on disk, for loaderx to open.
-run_step "cargo test --release" env ZRFS_CRASH_STATES="$scratch/states" cargo test --release --locked
-# Behind the tests, which have built the example that makes the pages.
+run_step "cargo test" env ZRFS_CRASH_STATES="$scratch/states" cargo test "${checked[@]}"
+run_step "example quickstart" cargo run "${checked[@]}" --quiet --example quickstart
+run_step "example endless_loader" cargo run "${checked[@]}" --quiet --example endless_loader
+run_step "example resume" cargo run "${checked[@]}" --quiet --example resume -- "$scratch/resume"
+# The programs that everything below runs are those that are shipped.
 run_step "packages" bash packaging/build.sh
-run_step "example quickstart" cargo run --release --locked --quiet --example quickstart
-run_step "example endless_loader" cargo run --release --locked --quiet --example endless_loader
-run_step "example resume" cargo run --release --locked --quiet --example resume -- "$scratch/resume"
 run_step "loaderx's own tests on our library" bash tests/peers/engine_venv.sh "$NUMPY" "$LOADERX"
 run_step "loaderx and the states after a crash" "$VENV/bin/python" tests/peers/crash_states.py "$scratch/states"
 rm -rf "$scratch/states"
 # Slow only where it hangs.
 run_step "benchmark beside loaderx, smoke" env LOADERX_PYTHON="$VENV/bin/python" timeout --foreground -k 30 900 \
-  cargo bench --locked --bench beside_loaderx -- --smoke --dir "$TMPDIR"
-run_step "cargo test, debug, pure-Rust codec, no FUSE" cargo test --locked --no-default-features --lib --tests
-run_step "cargo test, debug, library" cargo test --locked --lib
+  cargo bench "${checked[@]}" --bench beside_loaderx -- --smoke --dir "$TMPDIR"
+run_step "cargo test, pure-Rust codec, no FUSE" cargo test "${checked[@]}" --no-default-features --lib --tests
 
 # These need the machine to themselves. All others have folders, mounts and processes of their own, so that two files run side
 # by side: much of their time they wait, for a mount or for one thread of the program.
