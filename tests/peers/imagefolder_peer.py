@@ -1,8 +1,9 @@
 """torchvision over two folders that should be one and the same, in a Python that has torch: prints what it saw as JSON.
 
-    python3 imagefolder_peer.py listing ROOT...              classes, samples and targets of each
-    python3 imagefolder_peer.py pixels ROOT ROOT EVERY       decodes each EVERY-th sample of both; how many differ
-    python3 imagefolder_peer.py loader ROOT WORKERS METHOD   one shuffled pass: a checksum of each batch, images a second
+    python3 imagefolder_peer.py listing ROOT...             classes, samples and targets of each
+    python3 imagefolder_peer.py pixels ROOT ROOT EVERY      decodes each EVERY-th sample of both; how many differ
+    python3 imagefolder_peer.py loader ROOT METHOD WORKERS...
+        one shuffled pass for each number of workers: a checksum of each batch, images a second
 """
 
 import hashlib
@@ -33,11 +34,14 @@ def pixels(a, b, every):
     return {"looked": len(indices), "differ": differ}
 
 
-def loader(root, workers, method):
+def loader(root, method, *counts):
+    return [shuffled_pass(root, method, int(workers)) for workers in counts]
+
+
+def shuffled_pass(root, method, workers):
     torch.manual_seed(3)
     transform = transforms.Compose([transforms.Resize((48, 48)), transforms.ToTensor()])
     data = ImageFolder(root, transform=transform)
-    workers = int(workers)
     batches = DataLoader(data, batch_size=32, shuffle=True, num_workers=workers,
                          multiprocessing_context=method if workers else None,
                          generator=torch.Generator().manual_seed(11))
