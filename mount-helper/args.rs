@@ -53,7 +53,7 @@ pub(super) struct Call {
     /// Mount in another mount namespace: a file such as /proc/PID/ns/mnt, or a process
     ///
     /// Source, target and files among the options are those of that namespace. zrfs is this namespace's; the other needs
-    /// the shared libraries that it uses, and /proc.
+    /// /proc and, unless zrfs is static as in the packages, the shared libraries that it uses.
     #[arg(short = 'N', value_name = "NAMESPACE")]
     pub(super) namespace: Option<OsString>,
     /// The type of file system

@@ -7,10 +7,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use zrfs::Error;
+use zrfs::fuse::Mountpoint;
 
 use super::{Failure, MountArgs, Outcome, notify};
 
@@ -27,10 +28,16 @@ pub(super) fn start(args: &MountArgs) -> Outcome {
     for list in &args.options {
         command.arg("-o").arg(list);
     }
-    // Absolute, so that a list of processes tells which mount is whose.
-    let mountpoint = std::path::absolute(&args.mountpoint).map_err(failed)?;
+    let (mountpoint, input) = match Mountpoint::descriptor(&args.mountpoint) {
+        // The one descriptor that the daemon inherits is its standard input.
+        Some(number) => {
+            (PathBuf::from("/dev/fd/0"), zrfs::storage::duplicate(number).map_err(failed)?.into())
+        }
+        // Absolute, so that a list of processes tells which mount is whose.
+        None => (std::path::absolute(&args.mountpoint).map_err(failed)?, Stdio::null()),
+    };
     command.arg("--").arg(&args.store).arg(mountpoint);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     zrfs::storage::keep_from_children();
     let mut child = command.spawn().map_err(failed)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

@@ -80,6 +80,8 @@ pub(crate) fn run() -> ExitCode {
         })
         .init();
     raise_open_files();
+    // Whoever ignores the ends of children hands that down, and a child's exit status is lost then.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::default());
     // A write past the file size limit then fails with an error instead of ending the process half way.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let outcome = run_command(cli.command);

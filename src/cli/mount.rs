@@ -24,7 +24,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// `zrfs mount`
 pub(super) fn mount(args: &MountArgs) -> Outcome {
     let mut options = MountOptions::default();
-    args.options.iter().try_for_each(|list| options.add(list))?;
+    args.options.iter().try_for_each(|list| options.add(list)).map_err(|e| match e.kind() {
+        // A remount is understood, and can't be done.
+        ErrorKind::Exists => Failure::Failed(e),
+        _ => Failure::Usage(e.to_string()),
+    })?;
     if !args.foreground && !args.detached {
         return daemon::start(args);
     }

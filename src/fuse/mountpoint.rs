@@ -51,27 +51,26 @@ impl Mountpoint {
             return Ok(Mountpoint { path: path.to_path_buf(), connection: Some(connection) });
         }
         for _ in 0..MOST {
-            let place = locate(path)?;
-            let top = topmost(&place)?;
-            match look(&place, top.as_ref())? {
-                Ok(meta) if !meta.is_dir() => {
-                    let text = format!("mount point {} is not a folder", path.display());
-                    return Err(Error::new(ErrorKind::Unsupported, text));
+            match find(path, store, labels)? {
+                Found::Fit(path) => return Ok(Mountpoint { path, connection: None }),
+                Found::Dead(place) => {
+                    detach(&place, Unmount::Lazy).map_err(|e| e.within("the mount there is dead"))?;
+                    log::info!("took over {}: the daemon of the mount there was gone", place.display());
                 }
-                Ok(_) => {
-                    if let Some(top) = top.filter(MountEntry::is_ours) {
-                        check_covered(&place, &top, store)?;
-                    }
-                    for store in [Some(store), labels].into_iter().flatten() {
-                        guard::check(&place, store)?;
-                    }
-                    return Ok(Mountpoint { path: place, connection: None });
-                }
-                Err(e) if is_dead(&e) => take_over(&place, top, e)?,
-                Err(e) => return Err(unfit(path, top, e)),
             }
         }
         Err(Error::new(ErrorKind::Busy, format!("{} stays covered by dead mounts", path.display())))
+    }
+
+    /// Looks at `path` as [`Mountpoint::prepare`] does, and changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Mountpoint::prepare`].
+    pub fn check(path: &Path, store: &Store, labels: Option<&Store>) -> Result<()> {
+        match Mountpoint::descriptor(path) {
+            Some(_) => Ok(()),
+            None => find(path, store, labels).map(drop),
+        }
     }
 
     /// The number in `/dev/fd/N`: the caller has mounted with that descriptor, and it is to be left open.
@@ -120,23 +119,44 @@ fn identity_shown(place: &Path) -> Option<(u64, u64)> {
     Some((number(0)?, number(1)?))
 }
 
-/// Takes a dead mount away.
-fn take_over(place: &Path, top: Option<MountEntry>, e: io::Error) -> Result<()> {
-    match top {
-        Some(top) if top.is_ours() => {
-            detach(place, Unmount::Lazy).map_err(|e| e.within("the mount there is dead"))?;
-            log::info!("took over {}: the daemon of the mount there was gone", place.display());
-            Ok(())
+/// What is at a mount point.
+enum Found {
+    /// A folder to mount on; its absolute path.
+    Fit(PathBuf),
+    /// A mount of ours whose daemon is gone.
+    Dead(PathBuf),
+}
+
+fn find(path: &Path, store: &Store, labels: Option<&Store>) -> Result<Found> {
+    let place = locate(path)?;
+    let top = topmost(&place)?;
+    match look(&place, top.as_ref())? {
+        Ok(meta) if !meta.is_dir() => {
+            let text = format!("mount point {} is not a folder", path.display());
+            Err(Error::new(ErrorKind::Unsupported, text))
         }
-        top => {
-            let what = top.map_or_else(|| "something".to_owned(), |top| top.fstype);
-            let text = format!("mount point {}: a dead mount of {what} is there", place.display());
-            let help = format!(
-                "unmount it first: umount {0}, or fusermount3 -u {0} where it is yours",
-                place.display()
-            );
-            Err(Error::io(text, e).with_help(help))
+        Ok(_) => {
+            if let Some(top) = top.filter(MountEntry::is_ours) {
+                check_covered(&place, &top, store)?;
+            }
+            for store in [Some(store), labels].into_iter().flatten() {
+                guard::check(&place, store)?;
+            }
+            Ok(Found::Fit(place))
         }
+        Err(e) if is_dead(&e) => match top {
+            Some(top) if top.is_ours() => Ok(Found::Dead(place)),
+            top => {
+                let what = top.map_or_else(|| "something".to_owned(), |top| top.fstype);
+                let text = format!("mount point {}: a dead mount of {what} is there", place.display());
+                let help = format!(
+                    "unmount it first: umount {0}, or fusermount3 -u {0} where it is yours",
+                    place.display()
+                );
+                Err(Error::io(text, e).with_help(help))
+            }
+        },
+        Err(e) => Err(unfit(path, top, e)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What `-o` changes.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -216,4 +216,46 @@ fn who_may_change() {
     assert_eq!((delete_as(54321), records()), (false, 3));
     assert_eq!((delete_as(12345), records()), (true, 2));
     assert_eq!((delete_as(0), records()), (true, 1));
+}
+
+/// > `-o idle=SECONDS` ends a mount that nobody has used for so long; an open file, a mapping and a working folder in it are use.
+/// > `-o log=FILE` says with the time what is mounted, each warning, and why the mount ended.
+#[test]
+fn unused() {
+    let mounted = || {
+        let place = Place::new();
+        place.fill(&[vec![1; 10]]);
+        place.mount(&[&format!("idle=1,log={}", place.dir.path().join("log").display())]);
+        place
+    };
+    let [opened, mapped, entered] = [(); 3].map(|()| mounted());
+    let file = File::open(opened.record(0)).unwrap();
+    let map = "import mmap, sys\nf = open(sys.argv[1], 'rb')\nm = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)\nf.close()\nprint(m[0], flush=True)\nsys.stdin.read()";
+    let mut mapping = Command::new("python3")
+        .args(["-c", map])
+        .arg(mapped.record(0))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    mapping.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
+    let mut inside = Command::new("cat").current_dir(entered.mnt()).stdin(Stdio::piped()).spawn().unwrap();
+    // It was mounted last, so the others have been found in use when it ends.
+    let unused = mounted();
+    unused.wait_for_end();
+    for (place, use_) in [(&opened, "an open file"), (&mapped, "a mapping"), (&entered, "a working folder")] {
+        assert!(place.mounted(), "{use_}");
+    }
+    drop(file);
+    drop((mapping.stdin.take(), inside.stdin.take()));
+    assert!(mapping.wait().unwrap().success() && inside.wait().unwrap().success());
+    for place in [&opened, &mapped, &entered] {
+        place.wait_for_end();
+    }
+    let said = fs::read_to_string(unused.dir.path().join("log")).unwrap();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].contains("is mounted at") && lines[0].contains("1 records"), "{said}");
+    assert!(lines.last().unwrap().contains("unused for 1 s: unmounted"), "{said}");
+    let year: String = lines[0].chars().filter(char::is_ascii_digit).take(4).collect();
+    assert!((2020..2100).contains(&year.parse::<u32>().unwrap()), "{said}");
 }

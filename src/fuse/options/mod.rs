@@ -166,8 +166,8 @@ impl MountOptions {
   dataonly              no control files and no endless ones; opening a file costs no request
   threads=N             threads that answer the kernel (one a core, 16 at most)
   cache=MiB             decoded large records to keep (512)
-  idle=SECONDS          end a mount that nobody has used for so long
-  log=FILE              the daemon's log; without it the daemon logs nowhere
+  idle=SECONDS          end the mount when nobody has used it for so long
+  log=FILE              log lines; without it those of a daemon go nowhere, in front to stderr
   mode=NAME             of batches: sequential, iid or shuffle (iid)
   seed=N                of batches (42)
   batch_size=N          of batches (256)
