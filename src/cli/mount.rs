@@ -169,6 +169,10 @@ fn end_on_signals(unmounter: Unmounter) -> Result<Arc<OnceLock<&'static str>>, E
                     log::warn!("{signal}: ended while the mount was in use: its readers get an error");
                     std::process::exit(0);
                 }
+                Ok(Ending::NotHere) => {
+                    log::info!("{signal}: ended; the mount is for its maker to take away");
+                    std::process::exit(0);
+                }
                 Err(e) => log::error!("{signal}: {e}"),
             }
         }

@@ -68,9 +68,11 @@ pub enum Cause {
 pub enum Ending {
     /// At once: nobody used it.
     Now,
-    /// When the last file is closed, or the mount that covers it is gone, or who has made it takes it away; or it has ended
+    /// When the last file is closed, or the mount that covers it is gone; or it has ended
     /// already.
     WhenUnused,
+    /// Not by this program: its caller has mounted.
+    NotHere,
 }
 
 #[derive(Default)]
@@ -212,7 +214,7 @@ impl Drop for Session {
                 }
             }
             // Somebody has a file open: the loops serve it until it is closed, and nobody waits here for that.
-            Ok(Ending::WhenUnused) => {}
+            Ok(Ending::WhenUnused | Ending::NotHere) => {}
             Err(e) => log::warn!("{e}"),
         }
     }
@@ -229,7 +231,7 @@ impl Unmounter {
         if self.over.load(Ordering::Relaxed) {
             return Ok(Ending::WhenUnused);
         }
-        let Some(device) = &self.device else { return Ok(Ending::WhenUnused) };
+        let Some(device) = &self.device else { return Ok(Ending::NotHere) };
         // A bind mount is a second entry of the same device.
         let mut endings = Vec::new();
         for entry in mounts()?.iter().rev().filter(|entry| entry.device == *device) {

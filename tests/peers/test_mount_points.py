@@ -293,7 +293,7 @@ class Descriptors(Places):
             process = self.start(mount_by_hand(self.mnt))
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(20), 0)
-            self.assertIn(b"ended by a signal", process.stderr.read())
+            self.assertIn(b"SIGTERM: ended; the mount is for its maker", process.stderr.read())
             self.assertTrue(is_mounted(self.mnt))
             run("umount", self.mnt, check=0)
         finally:
