@@ -221,7 +221,9 @@ run_step "cargo test, pure-Rust codec, no FUSE" cargo test "${checked[@]}" --no-
 # by side: much of their time they wait, for a mount or for one thread of the program.
 declare -A alone=(
   [test_cli]="takes any new zrfs process for one that the demo left"
+  [test_daemon]="5,000 open files and 256 threads"
   [test_million]="prints how long things take, and drops the page cache"
+  [test_packaging]="installs the package on this machine, and purges it"
   [test_torture]="eight readers and a writer, for a given time"
 )
 

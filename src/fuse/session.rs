@@ -68,8 +68,7 @@ pub enum Cause {
 pub enum Ending {
     /// At once: nobody used it.
     Now,
-    /// When the last file is closed, or the mount that covers it is gone; or it has ended
-    /// already.
+    /// When the last file is closed, or the mount that covers X
     WhenUnused,
     /// Not by this program: its caller has mounted.
     NotHere,
