@@ -213,8 +213,8 @@ run_step "loaderx's own tests on our library" bash tests/peers/engine_venv.sh "$
 run_step "loaderx and the states after a crash" "$VENV/bin/python" tests/peers/crash_states.py "$scratch/states"
 rm -rf "$scratch/states"
 # Slow only where it hangs.
-run_step "benchmark beside loaderx, smoke" env LOADERX_PYTHON="$VENV/bin/python" timeout --foreground -k 30 900 \
-  cargo bench "${checked[@]}" --bench beside_loaderx -- --smoke --dir "$TMPDIR"
+run_step "benchmark beside its peers, smoke" env LOADERX_PYTHON="$VENV/bin/python" timeout --foreground -k 30 900 \
+  cargo bench "${checked[@]}" --bench peers -- --smoke --dir "$TMPDIR"
 run_step "cargo test, pure-Rust codec, no FUSE" cargo test "${checked[@]}" --no-default-features --lib --tests
 
 # These need the machine to themselves. All others have folders, mounts and processes of their own, so that two files run side

@@ -1,13 +1,12 @@
-//! What the benchmarks share: the data, the index stream, and the guard round a mount.
+//! What the benchmarks share: the data, the index stream, and the reading of a file.
 //!
 //! Everything is a pure function of a seed, so a benchmark can check what it reads without keeping a copy.
 
 #![allow(dead_code, reason = "each benchmark compiles this file for itself and uses a part of it")]
 
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 use tempfile::TempDir;
 use zrfs::{Codec, Store, Version};
@@ -90,8 +89,6 @@ pub(crate) fn size_name(bytes: usize) -> String {
 pub(crate) struct FilledStore {
     /// The store.
     pub(crate) store: Store,
-    /// Its directory.
-    pub(crate) path: PathBuf,
     /// All records, one after another.
     pub(crate) source: Vec<u8>,
     _dir: TempDir,
@@ -100,66 +97,13 @@ pub(crate) struct FilledStore {
 /// Makes a store of `len` records of `item_len` correlated bytes in a new directory.
 pub(crate) fn filled_store(len: usize, item_len: usize, codec: Codec) -> FilledStore {
     let dir = temp_dir();
-    let path = dir.path().join("bench.zr");
     let mut source = vec![0; len * item_len];
     fill_walk(1, &mut source);
-    let store = Store::create(&path, Version::V1).expect("create the store");
+    let store = Store::create(dir.path().join("bench.zr"), Version::V1).expect("create the store");
     store.append(&source, item_len, codec).expect("fill the store");
     store.sync().expect("sync the store");
     assert_eq!(store.len(), len as u64);
-    FilledStore { store, path, source, _dir: dir }
-}
-
-/// A mount that ends when it is dropped, also by a panic.
-pub(crate) struct Mount {
-    mount_point: PathBuf,
-    program: PathBuf,
-}
-
-impl Mount {
-    /// Runs `zrfs mount`; returns when the mount serves. `mount_point` must be an empty directory.
-    ///
-    /// # Panics
-    /// If the command fails; the message is what the command said.
-    pub(crate) fn new(program: &Path, store: &Path, mount_point: &Path, log: &Path) -> Self {
-        // The guard comes first: a mount that fails half way through is undone, too.
-        let guard = Self { mount_point: mount_point.to_owned(), program: program.to_owned() };
-        // A file, as a pipe would stay open for as long as the daemon lives.
-        let output = File::create(log).expect("make the log");
-        let status = Command::new(program)
-            .arg("mount")
-            .arg(store)
-            .arg(mount_point)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone().expect("share the log"))
-            .stderr(output)
-            .status()
-            .expect("run zrfs mount");
-        assert!(status.success(), "zrfs mount: {status}: {}", fs::read_to_string(log).unwrap_or_default());
-        guard
-    }
-
-    /// The directory with the file of each record.
-    pub(crate) fn records(&self) -> PathBuf {
-        self.mount_point.join("records")
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let quiet = |command: &mut Command| {
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()
-                .is_ok_and(|s| s.success())
-        };
-        // Each further way is for the case that the one before failed.
-        let _ended = quiet(Command::new(&self.program).arg("umount").arg(&self.mount_point))
-            || quiet(Command::new("fusermount3").args(["-u", "-z"]).arg(&self.mount_point))
-            || quiet(Command::new("umount").arg("-l").arg(&self.mount_point));
-    }
+    FilledStore { store, source, _dir: dir }
 }
 
 /// Opens, stats, reads whole and closes one file; gives its size. `buffer` must hold the file.
@@ -167,7 +111,6 @@ impl Drop for Mount {
 /// # Errors
 /// Those of the three calls, and an end of the file before its size.
 pub(crate) fn read_file(path: &Path, buffer: &mut [u8]) -> io::Result<usize> {
-    use std::io::Read;
     let mut file = File::open(path)?;
     // Not `File::metadata`, whose statx asks for more than fstat does.
     let size = usize::try_from(rustix::fs::fstat(&file)?.st_size).map_err(io::Error::other)?;

@@ -8,7 +8,7 @@ import numpy as np
 
 from data import BATCH, MIB, checksum
 from loader import BEFORE, CASES, CHECKED, SEED, pairs, prepare
-from mounted import mounted
+from mounts import Mounted, servers, zrfs
 from results import say
 from sides import LOADERX, Wrong, expect, in_turn
 
@@ -49,22 +49,15 @@ class Stream:
 def processor_time(mount_point):
     """Seconds of this process and of the daemon that serves a mount."""
     ticks = 0
-    for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                args = file.read().split(b"\0")
-            if not args[0].endswith(b"zrfs") or os.fsencode(mount_point) not in args:
-                continue
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        except OSError:
-            continue
+    for pid in servers(mount_point):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
     return ticks / TICK + time.process_time()
 
 
 def measure(run):
-    for case in CASES:
+    for case in run.cases(CASES):
         measure_case(run, case)
 
 
@@ -72,28 +65,27 @@ def measure_case(run, case):
     records, steps = run.records(case.records), run.times(case.steps)
     say(f"streaming {case.name}: {records} records")
     data_path, label_path, batches = prepare(run, case, records)
-    with run.start(LOADERX) as sides, mounted(run.args.zrfs, data_path, run.folder, f"seed={SEED}") as where:
+    with run.start(LOADERX) as sides, Mounted(run, zrfs(run.args.zrfs, f"seed={SEED}", ""), data_path) as mount:
         theirs = sides[LOADERX]
         theirs.ask("stream", data_path, label_path, 4, 4, SEED)
         seen = pairs(theirs.ask("batchsums", CHECKED))
         if not set(seen) <= set(batches):
             raise Wrong(f"streaming {case.name} by {LOADERX}: what was read differs from its source")
-        mount_point = os.path.dirname(where)
-        ours = Stream(os.path.join(mount_point, "batch"), case.item_len)
+        ours = Stream(os.path.join(mount.point, "batch"), case.item_len)
         sums = [checksum(np.frombuffer(ours.whole(), np.uint8)) for _ in range(CHECKED)]
         expect(f"streaming {case.name} by {MOUNT}", sums, [data for data, _ in batches[:CHECKED]])
         samples = {MOUNT: [], LOADERX: []}
         busy = []
-        for i in range(run.rounds):
+        for i in run.rounds():
             for name in in_turn(samples, i):
                 if name == LOADERX:
                     nanoseconds, = theirs.ask("batches", BEFORE, steps)
                 else:
                     ours.skip(BEFORE)
-                    before, begin = processor_time(mount_point), time.perf_counter_ns()
+                    before, begin = processor_time(mount.point), time.perf_counter_ns()
                     ours.skip(steps)
                     nanoseconds = time.perf_counter_ns() - begin
-                    busy.append((processor_time(mount_point) - before) / (nanoseconds / 1e9))
+                    busy.append((processor_time(mount.point) - before) / (nanoseconds / 1e9))
                 samples[name].append(steps / (nanoseconds / 1e9))
         ours.close()
     for path in (data_path, label_path):

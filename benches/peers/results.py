@@ -17,11 +17,14 @@ class Results:
         self.quiet = quiet
         self.subject = None
         self.rows = []
+        self.left_out = []
 
-    def add(self, measure, unit, side, samples, peer=None, peer_samples=(), target=None, at_most=False, rate=True):
+    def add(self, measure, unit, side, samples, peer=None, peer_samples=(), target=None, at_most=False, rate=True,
+            limit=None):
         """Adds a row; without a peer it has no ratio.
 
-        Samples are one a round. `rate` tells whether more is faster.
+        Samples are one a round. `rate` tells whether more is faster. `target` is one of the ratio, at least or `at_most`;
+        `limit` is what the value itself may be at most.
         """
         row = {"subject": self.subject, "measure": measure, "unit": unit, "side": side, "samples": list(samples),
                "value": statistics.median(samples), "peer": peer}
@@ -33,6 +36,9 @@ class Results:
             if target is not None:
                 row["target"] = f"{'<=' if at_most else '>='} {target}"
                 row["met"] = ratio <= target if at_most else ratio >= target
+        if limit is not None:
+            row["target"] = f"<= {limit} {unit}"
+            row["met"] = row["value"] <= limit
         self.rows.append(row)
         if not self.quiet:
             say(f"  {measure}, {side}" + (f" beside {peer}: {row['ratio']:.3g}" if peer else ""))
@@ -48,11 +54,11 @@ def table(rows):
     for row in rows:
         line = [row["measure"], row["unit"], row["side"], number(row["value"])]
         if row["peer"] is None:
-            line += [""] * 6
+            line += [""] * 4
         else:
             line += [row["peer"], number(row["peer_value"]), f"{row['ratio']:.3g}",
-                     f"{row['ratio_min']:.3g}-{row['ratio_max']:.3g}", row.get("target", ""),
-                     {None: "", True: "yes", False: "no"}[row.get("met")]]
+                     f"{row['ratio_min']:.3g}-{row['ratio_max']:.3g}"]
+        line += [row.get("target", ""), {None: "", True: "yes", False: "no"}[row.get("met")]]
         lines.append(line)
     widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
     lines.insert(1, ["-" * width for width in widths])

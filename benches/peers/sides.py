@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -21,7 +22,9 @@ class Side:
 
     def __init__(self, name, command):
         self.name = name
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # A session of its own: ^C at a terminal is this script's affair, and it ends all that the side has started.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        start_new_session=True)
 
     def ask(self, *words):
         try:
@@ -37,14 +40,14 @@ class Side:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        # It ends at the end of its input.
+    def __exit__(self, failure, *_):
+        # It ends at the end of its input, unless it is in the middle of something that nobody wants any more.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
-            self.process.wait(10)
+            self.process.wait(0 if failure else 10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
 

@@ -22,9 +22,11 @@ PAIRS = [((ZRFS, "next"), (LOADERX, "cnext")), ((ZRFS_C, "cnext"), (LOADERX, "cn
 def measure(run):
     with run.start(ZRFS, ZRFS_C, LOADERX) as sides:
         check(sides)
-        for mode in MODES:
-            measure_mode(run, sides, mode)
-        measure_seek(run, sides)
+        for case in run.cases([*MODES, "seek"]):
+            if case == "seek":
+                measure_seek(run, sides)
+            else:
+                measure_mode(run, sides, case)
 
 
 def label(side, way):
@@ -56,7 +58,7 @@ def measure_mode(run, sides, mode):
     say(f"sampler {mode}: {steps} batches")
     ways = [(name, way) for name in sides for way in WAYS[name] if name != LOADERX or mode != OURS_ALONE]
     samples = {way: [] for way in ways}
-    for i in range(run.rounds):
+    for i in run.rounds():
         seen = set()
         for name, how in in_turn(ways, i):
             nanoseconds, last = sides[name].ask("draw", MODES[mode], LENGTH, 100 + i, steps, how)
@@ -78,7 +80,7 @@ def measure_seek(run, sides):
     iid = MODES["iid"]
     _, wanted = sides[LOADERX].ask("draw", iid, LENGTH, 42, step, "cnext")
     samples = {"first time": [], "again": []}
-    for _ in range(run.rounds):
+    for _ in run.rounds():
         first, first_sum, again, again_sum = sides[ZRFS].ask("seek", iid, LENGTH, 42, step)
         expect("sampler iid, seek", [first_sum, again_sum], [wanted, wanted])
         samples["first time"].append(first / 1e6)

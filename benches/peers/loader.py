@@ -47,7 +47,7 @@ CASES = [
 
 
 def measure(run):
-    for case in CASES:
+    for case in run.cases(CASES):
         measure_case(run, case)
 
 
@@ -86,7 +86,7 @@ def measure_case(run, case):
                 expect(f"loader {case.name} by {name}, 1 worker",
                        pairs(one_worker[program].ask("batchsums", CHECKED)), batches[:CHECKED])
         samples = {name: [] for name in loaders}
-        for i in range(run.rounds):
+        for i in run.rounds():
             for name in in_turn(loaders, i):
                 nanoseconds, = loaders[name].ask("batches", BEFORE, steps)
                 samples[name].append(steps / (nanoseconds / 1e9))

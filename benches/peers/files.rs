@@ -34,14 +34,15 @@ fn read_line(child: &mut BufReader<impl io::Read>) -> Outcome<String> {
 
 /// The time goes from the start signal to the last client's end.
 pub(crate) fn read_files(words: &mut Words<'_>) -> Outcome<Vec<u64>> {
-    let (dir, ext, len, seed) = (words.text()?, words.text()?, words.text()?, words.text()?);
+    let (dir, ext, len) = (words.text()?, words.text()?, words.text()?);
+    let (order, seed) = (words.text()?, words.text()?);
     let clients: usize = words.number()?;
     let mode = words.text()?;
     let mut children = Clients(Vec::new());
     let mut answers = Vec::new();
     for client in 0..clients {
         let mut child = Command::new(env::current_exe()?)
-            .args(["client", dir, ext, len, seed])
+            .args(["client", dir, ext, len, order, seed])
             .args([client.to_string(), clients.to_string()])
             .arg(mode)
             .stdin(Stdio::piped())
@@ -78,18 +79,24 @@ pub(crate) fn read_files(words: &mut Words<'_>) -> Outcome<Vec<u64>> {
 pub(crate) fn client(arguments: &[String]) -> Outcome<()> {
     let mut words = Words(arguments.iter().map(String::as_str).collect());
     let (dir, ext) = (Path::new(words.text()?), words.text()?);
-    let (len, seed): (usize, u64) = (words.number()?, words.number()?);
+    let len: usize = words.number()?;
+    let (order, seed) = (words.text()?, words.number()?);
     let (client, clients): (usize, usize) = (words.number()?, words.number()?);
     let check = words.text()? == "check";
-    let files: Vec<(u64, PathBuf)> = permutation(seed, len)
-        .into_iter()
-        .skip(client)
-        .step_by(clients)
-        .map(|index| (index as u64, dir.join(format!("{index:08}.{ext}"))))
-        .collect();
+    let order: Vec<usize> = match order {
+        "random" => permutation(seed, len),
+        "sequential" => (0..len).collect(),
+        other => return Err(format!("unknown order {other}").into()),
+    };
+    // Each client has a part of the order for itself.
+    let part = client * len / clients..(client + 1) * len / clients;
+    let files: Vec<(u64, PathBuf)> =
+        order[part].iter().map(|&index| (index as u64, dir.join(format!("{index:08}.{ext}")))).collect();
     let mut buffer = vec![0u8; 2 << 20];
     println!("ready");
-    io::stdin().lock().read_line(&mut String::new())?;
+    if io::stdin().lock().read_line(&mut String::new())? == 0 {
+        return Err("nobody waits for it any more".into());
+    }
     let (mut bytes, mut sum) = (0u64, 0u64);
     for (index, path) in &files {
         let size = read_file(path, &mut buffer).map_err(|e| format!("{}: {e}", path.display()))?;

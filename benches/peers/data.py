@@ -13,10 +13,10 @@ LOCATION = np.dtype([("offset", "<u4"), ("phys_length", "<u4"), ("logic_length",
                      ("chunk_id", "<u2"), ("compress", "u1"), ("reserved", "u1")])
 
 
-def splitmix(seed, count):
-    """The first `count` numbers of the splitmix64 stream of `seed`: the side programs compute the same."""
+def splitmix(seed, numbers):
+    """These numbers of the splitmix64 stream of `seed`, which begins with number 0: the side programs compute the same."""
     with np.errstate(over="ignore"):
-        z = np.uint64(seed) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(GAMMA)
+        z = np.uint64(seed) + (np.asarray(numbers, np.uint64) + np.uint64(1)) * np.uint64(GAMMA)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
@@ -24,7 +24,7 @@ def splitmix(seed, count):
 
 def batches(seed, length, rounds, batch=BATCH):
     """`rounds` batches of indices below `length`; the same indices in all side programs."""
-    return (splitmix(seed, rounds * batch) % np.uint64(length)).reshape(rounds, batch)
+    return (splitmix(seed, np.arange(rounds * batch)) % np.uint64(length)).reshape(rounds, batch)
 
 
 def checksums(rows):

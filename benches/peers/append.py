@@ -38,7 +38,7 @@ SOURCES = {8: 1_000_000, 3 * KIB: 40_000, 12 * KIB: 20_000, 150 * KIB: 2_000}
 
 def measure(run):
     with run.start(ZRFS, ZRFS_C, LOADERX) as sides:
-        for case in CASES:
+        for case in run.cases(CASES):
             measure_case(run, sides, case)
 
 
@@ -51,7 +51,7 @@ def measure_case(run, sides, case):
     for side in sides.values():
         side.ask("load", mapped.filename, mapped.offset, array.nbytes)
     speed, durable, sizes = ({name: [] for name in sides} for _ in range(3))
-    for i in range(run.rounds):
+    for i in run.rounds():
         for name in in_turn(sides, i):
             if name == ZRFS_C:
                 # loaderx creates a store when it opens it, before its clock starts; our library by the first append.

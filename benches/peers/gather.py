@@ -1,16 +1,12 @@
 """Gather: batches of random records into memory that is kept."""
 
 import shutil
-import time
 from typing import NamedTuple
-
-import numpy as np
 
 from data import BATCH, KIB, MIB, batches, checksum, source, stored
 from results import say
 from sides import LOADERX, ZRFS, ZRFS_C, Wrong, expect, in_turn
-
-TAKE = "np.take"
+from stores import NPY, Npy, timed
 
 
 class Case(NamedTuple):
@@ -40,7 +36,7 @@ CASES = [
 
 def measure(run):
     with run.start(ZRFS, ZRFS_C, LOADERX) as sides:
-        for case in CASES:
+        for case in run.cases(CASES):
             measure_case(run, sides, case)
 
 
@@ -69,10 +65,11 @@ def measure_case(run, sides, case):
 
     runs = {name: by(side) for name, side in sides.items()}
     if case.codec == "raw":
-        buffer = np.empty((BATCH, case.item_len), np.uint8)
-        runs[TAKE] = lambda seed: by_take(array, batches(seed, records, count), buffer)
+        npy = Npy(case.codec)
+        npy.open(array.filename.removesuffix(".npy"))
+        runs[NPY] = lambda seed: timed(npy.gather, batches(seed, records, count))
     samples = {name: [] for name in runs}
-    for i in range(run.rounds):
+    for i in run.rounds():
         seen = {}
         for name in in_turn(runs, i):
             nanoseconds, seen[name] = runs[name](100 + i)
@@ -83,17 +80,7 @@ def measure_case(run, sides, case):
         side.ask("close")
     shutil.rmtree(path)
     for ours in (ZRFS, ZRFS_C):
-        for peer, target in ((LOADERX, case.target), (TAKE, case.take_target)):
+        for peer, target in ((LOADERX, case.target), (NPY, case.take_target)):
             if peer in samples:
                 run.results.add(case.name, "us/batch", ours, samples[ours], peer, samples[peer], target, rate=False)
 
-
-def by_take(array, chosen, buffer):
-    """Time of np.take on the mapped array, and the checksum of the last batch."""
-    chosen = list(chosen.astype(np.intp))
-    # clip: with `raise`, NumPy fills a copy of `out` first and takes two to three times as long.
-    np.take(array, chosen[-1], axis=0, out=buffer, mode="clip")
-    start = time.perf_counter_ns()
-    for batch in chosen:
-        np.take(array, batch, axis=0, out=buffer, mode="clip")
-    return time.perf_counter_ns() - start, checksum(buffer)

@@ -30,7 +30,7 @@ CASES = [
 
 
 def measure(run):
-    for case in CASES:
+    for case in run.cases(CASES):
         measure_case(run, case)
 
 
@@ -55,7 +55,7 @@ def measure_case(run, case):
     else:
         say("mksquashfs is left out: apt-get install squashfs-tools")
     returned, durable, sizes = ({name: [] for name in ways} for _ in range(3))
-    for i in range(run.rounds):
+    for i in run.rounds():
         for name in in_turn(ways, i):
             out = run.path("imported")
             os.sync()

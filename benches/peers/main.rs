@@ -1,6 +1,6 @@
-//! zrfs beside loaderx: the side of zrfs, and the start of the script that measures all sides.
+//! zrfs beside its peers: the side of zrfs, and the start of the script that measures all sides.
 //!
-//! `cargo bench --bench beside_loaderx` runs `main.py`. The script starts this program again with the word
+//! `cargo bench --bench peers` runs `main.py`. The script starts this program again with the word
 //! `serve` and sends it commands, and two Python programs that know the same ones (`serve.py`): loaderx, and
 //! loaderx's Python layer on top of libzrfs.so. So all are timed in turn in one run, each inside its own
 //! process.
@@ -25,11 +25,16 @@
 //! | `indices MODE LENGTH SEED STEPS` | the first STEPS batches of indices |
 //! | `draw MODE LENGTH SEED STEPS HOW` | time of STEPS batches after the first, checksum of the last |
 //! | `seek MODE LENGTH SEED STEP` | twice: time, checksum of the batch there (zrfs only) |
-//! | `readfiles DIR EXT LEN SEED CLIENTS MODE` | time, files, bytes, checksum (zrfs only) |
+//! | `readfiles DIR EXT LEN ORDER SEED CLIENTS MODE` | time, files, bytes, checksum (zrfs only, and so are the rest) |
+//! | `list DIR WHAT` | time of listing all that is below, names, bytes of the files |
+//! | `lookup DIR EXT LEN SEED COUNT` | time of COUNT stats of random names, bytes of these files |
+//! | `fill STORE FOLDERS EACH ITEM_LEN` | number of records: EACH in each folder, or nameless where FOLDERS is 0 |
+//! | `firstwords STORE ITEM_LEN` | number of records, sum of their first words |
 //!
 //! CODEC is `raw` or `flate`. MODE of indices is 0 sequential, 1 iid, 2 shuffle; HOW is `next` or, in Python
-//! only, `cnext`: the C function by itself. MODE of files is `warm`, `cold` (drops the caches first) or
-//! `check`; the checksum is 0 without `check`, as adding up takes time.
+//! only, `cnext`: the C function by itself. ORDER is `random` or `sequential`. MODE of files is `warm`, `cold`
+//! (drops the caches first) or `check`; the checksum is 0 without `check`, as adding up takes time. WHAT is `names` or
+//! `attributes`: with a stat of each.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -42,6 +47,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod files;
+mod making;
+mod names;
 mod records;
 mod streams;
 
@@ -72,7 +79,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("beside_loaderx: {e}");
+            eprintln!("peers: {e}");
             ExitCode::FAILURE
         }
     }
@@ -88,12 +95,14 @@ fn run_script(arguments: &[String]) -> Outcome<()> {
     let error = Command::new(&python)
         // Leaves no compiled scripts in the source.
         .arg("-B")
-        .arg(root.join("benches/beside_loaderx/main.py"))
+        .arg(root.join("benches/peers/main.py"))
         .arg("--side")
         .arg(side)
         .arg("--library")
         .arg(library)
         .args(["--zrfs", env!("CARGO_BIN_EXE_zrfs"), "--dir", env!("CARGO_TARGET_TMPDIR")])
+        .arg("--pictures")
+        .arg(root.join("target/peers-pictures"))
         .args(arguments)
         .exec();
     let python = python.display();
@@ -106,7 +115,7 @@ fn library(root: &Path, side: &Path) -> Outcome<PathBuf> {
     let library = side.with_file_name("libzrfs.so");
     let list = side.with_file_name("zrfs.d");
     let wrong = |what: String| -> Box<dyn Error> {
-        format!("{what}; run it by `cargo bench --bench beside_loaderx`, which builds it").into()
+        format!("{what}; run it by `cargo bench --bench peers`, which builds it").into()
     };
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
     let missing = |path: &Path, e: &io::Error| wrong(format!("{}: {e}", path.display()));
@@ -182,6 +191,10 @@ impl Side {
             "draw" => streams::draw(words),
             "seek" => streams::seek(words),
             "readfiles" => files::read_files(words),
+            "list" => names::list(words),
+            "lookup" => names::look_up(words),
+            "fill" => making::fill(words),
+            "firstwords" => making::first_words(words),
             other => Err(format!("unknown command {other}").into()),
         }
     }

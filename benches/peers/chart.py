@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Draws the figures of a run, which `--json` has written:
+
+    chart.py FIGURES.json CHART.svg
+"""
+
+import json
+import statistics
+import sys
+from typing import NamedTuple
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402 the backend comes first
+from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: E402
+
+OURS, TARGET, OTHERS = "#0b6e4f", "#b45f06", "#9aa5b1"
+INK, FAINT = "#22272e", "#d0d7de"
+
+def draw(figures, path):
+    """A panel for each question whose subject was measured."""
+    rows = figures["rows"]
+    panels = [(panel, panel.bars(rows)) for panel in PANELS]
+    panels = [(panel, bars) for panel, bars in panels if bars]
+    if not panels:
+        print("chart: nothing of what it shows was measured", file=sys.stderr)
+        return
+    plt.rcParams.update({"font.family": "sans-serif", "font.size": 9, "svg.hashsalt": "zrfs", "svg.fonttype": "path",
+                         "axes.edgecolor": FAINT, "text.color": INK, "axes.labelcolor": INK, "xtick.color": INK,
+                         "ytick.color": INK})
+    heights = [max(len(bars) for _, bars in panels[at:at + 2]) + 3 for at in range(0, len(panels), 2)]
+    figure = plt.figure(figsize=(11, 0.24 * sum(heights) + 1.1), layout="constrained")
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+    for place, (panel, bars) in enumerate(panels):
+        alone = place == len(panels) - 1 and place % 2 == 0
+        draw_panel(figure.add_subplot(grid[place // 2, slice(None) if alone else place % 2]), panel, bars)
+    about = figures["machine"]
+    figure.suptitle(f"zrfs beside what people use today\n{about['cpu']}, {about['cores']} cores, Linux {about['kernel']},"
+                    f" {about['file_system']}, {about['date']}", fontsize=10)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+class Bar(NamedTuple):
+    name: str
+    value: float
+    # zrfs, or a figure of it.
+    ours: bool
+    target: float | None = None
+
+
+class Values(NamedTuple):
+    """The value of each side in one measure, the best first."""
+
+    title: str
+    subject: str
+    # What the measure's name ends in.
+    measure: str
+    unit: str
+    better: str = "longer"
+
+    def bars(self, rows):
+        seen = {}
+        for row in rows:
+            if row["subject"] != self.subject or not row["measure"].endswith(self.measure):
+                continue
+            if row["peer"] is not None:
+                seen[row["peer"]] = row["peer_samples"]
+            # A side stands beside several peers, and not in as many rounds with each.
+            seen[row["side"]] = max(row["samples"], seen.get(row["side"], []), key=len)
+        values = {side: statistics.median(samples) for side, samples in seen.items()}
+        ordered = sorted(values, key=values.get, reverse=self.better == "longer")
+        return [Bar(side, values[side], side.startswith("zrfs")) for side in ordered]
+
+
+class Ratios(NamedTuple):
+    """How many times as fast as a peer, with the targets that are set."""
+
+    title: str
+    peer: str
+    # Subjects, and the side of each.
+    sides: dict[str, str]
+    unit: str
+    better: str = "longer"
+
+    def bars(self, rows):
+        return [Bar(f"{subject}, {row['measure']}", row["ratio"], True, float(row["target"].removeprefix(">= ")))
+                for subject, side in self.sides.items() for row in rows
+                if (row["subject"], row["side"], row["peer"]) == (subject, side, self.peer)
+                and row.get("target", "").startswith(">= ")]
+
+
+PANELS = [
+    Values("12 KiB files, random, cold, 2 clients", "files", "12 KiB, cold, random, 2 clients", "files/s"),
+    Values("12 KiB files, random, warm, 2 clients", "files", "12 KiB, warm, random, 2 clients", "files/s"),
+    Values("110 kB JPEGs, random, cold, 2 clients", "files", "110 kB JPEG, cold, random, 2 clients", "files/s"),
+    Values("110 kB JPEGs, random, warm, 2 clients", "files", "110 kB JPEG, warm, random, 2 clients", "files/s"),
+    Ratios("Records and streams beside loaderx 0.5.0", "loaderx",
+           {"gather": "zrfs", "append": "zrfs", "loader": "zrfs", "streaming": "mount"}, "times as fast as loaderx"),
+    Values("Batches of 256 records of 12 KiB, raw", "records", "12 KiB raw, batches of 256", "records/s"),
+    Values("Listing one folder, names, first time", "listing", "one folder, names, first", "µs a name", "shorter"),
+    Values("Listing one folder, with attributes, first time", "listing", "one folder, attributes, first", "µs a name",
+           "shorter"),
+]
+
+
+def draw_panel(axes, panel, bars):
+    places = range(len(bars))
+    values = [bar.value for bar in bars]
+    targets = [(place, bar.target) for place, bar in enumerate(bars) if bar.target is not None]
+    colours = [OURS if bar.ours else OTHERS for bar in bars]
+    # A value is a position on a scale of powers of ten: a dot says that, a bar from nowhere would not.
+    low = min(values + [target for _, target in targets]) / 2
+    axes.hlines(places, low, values, color=colours, linewidth=2)
+    axes.scatter(values, places, color=colours, s=26, zorder=3)
+    axes.set_xscale("log")
+    axes.set_xlim(low, max(values) * 4)
+    axes.set_yticks(list(places), [bar.name for bar in bars])
+    axes.invert_yaxis()
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    for place, value in zip(places, values, strict=True):
+        axes.annotate(number(value), (value, place), (6, 0), textcoords="offset points", va="center", fontsize=8)
+    if targets:
+        axes.vlines([target for _, target in targets], [place - 0.32 for place, _ in targets],
+                    [place + 0.32 for place, _ in targets], color=TARGET, linewidth=1.6, zorder=4, label="target")
+        axes.legend(loc="lower right", frameon=False, fontsize=8)
+    axes.set_title(panel.title, fontsize=9.5, loc="left", fontweight="bold")
+    axes.set_xlabel(f"{panel.unit} ({panel.better} is better)", fontsize=8)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="x", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def number(value):
+    """As it is read: 2 digits, thousands with commas."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as file:
+        draw(json.load(file), sys.argv[2])

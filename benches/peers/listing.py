@@ -1,0 +1,131 @@
+"""Listing: the names of a folder and all below it, alone and with the attributes of each."""
+
+import contextlib
+import os
+import shutil
+from typing import NamedTuple
+
+from mounts import PLAIN, SQUASHFS, Kind, Mounted, available, made, remove, zrfs
+from results import say
+from sides import ZRFS, Wrong, in_turn
+
+CLIP_ART = "/usr/share/openclipart/png"
+# What a name may take, in us.
+LIMITS = {"names": 1, "attributes": 7}
+# Bytes of a record of ours; the plain files beside them are empty, as a name's cost is what is measured.
+ITEM_LEN = 8
+
+
+class Case(NamedTuple):
+    name: str
+    folders: int
+    each: int
+
+
+CASES = [
+    Case("one folder", 1, 1_000_000),
+    Case("folders of 10", 100_000, 10),
+]
+
+
+class View(NamedTuple):
+    """A folder that is listed, and what has to be in it."""
+
+    kind: Kind
+    image: str
+    names: int
+    size: int
+
+
+def measure(run):
+    # What one listing reads is cold, then.
+    drop = os.geteuid() == 0 and not run.smoke
+    with run.start(ZRFS) as sides:
+        for case in run.cases([*CASES, "openclipart"]):
+            if case == "openclipart":
+                measure_clip_art(run, sides[ZRFS], drop)
+            else:
+                measure_case(run, sides[ZRFS], case, drop)
+
+
+def measure_case(run, side, case, drop):
+    folders, each = case.folders, case.each
+    if case.folders == 1:
+        each = run.records(each)
+    else:
+        folders = run.records(folders)
+    files = folders * each
+    say(f"listing {case.name}: {files} files")
+    tree = run.path("names")
+    store = f"{tree}.zr"
+    if side.ask("fill", store, folders, each, ITEM_LEN) != [files]:
+        raise Wrong("listing: another number of records than wanted")
+    program = run.args.zrfs
+    views = {f"{ZRFS}, {inside}": View(zrfs(program, inside=inside), store, names, files * ITEM_LEN)
+             for inside, names in (("tree", files + folders), ("records", files))}
+    for folder in range(folders):
+        where = os.path.join(tree, f"{folder:06}")
+        os.makedirs(where)
+        for name in range(each):
+            os.close(os.open(os.path.join(where, f"{name:08}.bin"), os.O_CREAT | os.O_WRONLY, 0o644))
+    views |= peers(run, tree, files + folders, 0)
+    measure_views(run, side, f"{files} files, {case.name}", views, drop)
+    remove(tree)
+
+
+def measure_clip_art(run, side, drop):
+    """A real tree, as find(1) goes over it."""
+    if not os.path.isdir(CLIP_ART):
+        run.leave_out("the openclipart tree", f"no {CLIP_ART}: apt-get install openclipart-png")
+        return
+    first = sorted(os.listdir(CLIP_ART))[0]
+    tree = run.path("clip-art")
+    shutil.copytree(os.path.join(CLIP_ART, first) if run.smoke else CLIP_ART, tree)
+    names = size = 0
+    for where, folders, files in os.walk(tree):
+        names += len(folders) + len(files)
+        size += sum(os.stat(os.path.join(where, name)).st_size for name in files)
+    say(f"listing openclipart: {names} names")
+    ours = zrfs(run.args.zrfs)
+    views = {f"{ZRFS}, tree": View(ours, made(run, ours, tree), names, size)}
+    views |= peers(run, tree, names, size)
+    measure_views(run, side, "openclipart", views, drop)
+    remove(tree)
+
+
+def peers(run, tree, names, size):
+    """The folder itself, and what else shows it."""
+    return {kind.name: View(kind, made(run, kind, tree), names, size)
+            for kind in (Kind(PLAIN), *available(run, [SQUASHFS]))}
+
+
+def measure_views(run, side, what, views, drop):
+    samples = {}
+    for i in run.rounds():
+        for name in in_turn(views, i):
+            for how in LIMITS:
+                with mounted(run, views[name], drop) as where:
+                    for when in ("first", "again"):
+                        took, names, size = side.ask("list", where, how)
+                        if names != views[name].names or (how == "attributes" and size != views[name].size):
+                            raise Wrong(f"listing {what}: {name} shows other names or sizes than there are")
+                        samples.setdefault((how, when, name), []).append(took / 1000 / names)
+    ours = [name for name, view in views.items() if view.kind.name == ZRFS]
+    for how, limit in LIMITS.items():
+        for when in ("first", "again"):
+            for name in ours:
+                for peer in (peer for peer in views if peer not in ours):
+                    run.results.add(f"{what}, {how}, {when}", "us/name", name, samples[how, when, name], peer,
+                                    samples[how, when, peer], rate=False, limit=limit)
+
+
+@contextlib.contextmanager
+def mounted(run, view, drop):
+    """The folder to list, of which nothing is in memory if `drop`."""
+    with Mounted(run, view.kind, view.image) as mount:
+        if drop:
+            # Dirty pages are not dropped.
+            os.sync()
+            with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
+                file.write("3")
+        yield mount.where
