@@ -18,6 +18,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 
 import append
 import files
@@ -70,9 +71,9 @@ class Run:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def records(self, count, least=100):
-        """So many records; a fifth of them with --quick, and few where it is only about correctness."""
-        return min(count, least) if self.smoke else max(count // 5, least) if self.quick else count
+    def records(self, count, share=5):
+        """So many records; one in `share` of them with --quick, and few where it is only about correctness."""
+        return min(count, 100) if self.smoke else count // share if self.quick else count
 
     def times(self, count):
         """So many batches in a timing, or few."""
@@ -164,7 +165,10 @@ def measure(args, folder, results):
                 run.leave_out(name, "no time is left")
                 continue
             results.subject, run.budget, run.part = name, budget, budget
+            begin = time.monotonic()
             SUBJECTS[name].measure(run)
+            results.seconds[name] = round(time.monotonic() - begin, 1)
+            say(f"{name}: {results.seconds[name]:.0f} s")
     except (Wrong, mounts.Unavailable) as wrong:
         return wrong
     return None
@@ -183,7 +187,7 @@ def main():
     if not args.smoke:
         print("\nMedians. Ratio: the side over its peer in speed (in size, memory and growth: itself), the median of the"
               f" rounds' own ratios.\n{results.tables()}")
-    figures = {"machine": about, "rows": results.rows, "left_out": results.left_out}
+    figures = {"machine": about, "seconds": results.seconds, "rows": results.rows, "left_out": results.left_out}
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=1)

@@ -52,7 +52,7 @@ def one_mount(run, side, kind, tree, records):
     figures = {}
 
     def note(mount, after):
-        for name, value in zip(("", ", at most"), mount.memory() or ()):
+        for name, value in zip(("", ", at most", ", its own"), mount.memory() or ()):
             figures[f"memory after {after}{name}"] = value
 
     # The image is in memory, as it would be where something was mounted before.

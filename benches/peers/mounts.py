@@ -169,8 +169,8 @@ class Mounted:
                 time.sleep(0.001)
 
     def memory(self):
-        """What the daemon takes and took at most, in MiB; nothing of what has no daemon."""
-        fields = {"VmRSS:": 0.0, "VmHWM:": 0.0}
+        """What the daemon takes, took at most, and has for itself, without mapped files, in MiB; None without a daemon."""
+        fields = {"VmRSS:": 0.0, "VmHWM:": 0.0, "RssAnon:": 0.0}
         pids = servers(self.point)
         for pid in pids:
             with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as lines:

@@ -18,6 +18,8 @@ class Results:
         self.subject = None
         self.rows = []
         self.left_out = []
+        # That each subject took.
+        self.seconds = {}
 
     def add(self, measure, unit, side, samples, peer=None, peer_samples=(), target=None, at_most=False, rate=True,
             limit=None):
