@@ -25,5 +25,5 @@ fn can_be_mounted(call: &Call, options: &MountOptions) -> Result<()> {
 fn open(path: &Path) -> Result<Store> {
     let path = mounted_at(path)?.unwrap_or_else(|| path.to_owned());
     // What can't be found, opening says better.
-    Store::open_read_only(&path.canonicalize().unwrap_or(path))
+    Store::open_read_only(path.canonicalize().unwrap_or(path))
 }
