@@ -44,7 +44,7 @@ pub(super) struct Call {
     /// Check all that can be checked, and mount nothing
     #[arg(short = 'f')]
     pub(super) fake: bool,
-    /// Changes nothing: no mtab is written anyway
+    /// Accepted and without effect: no mtab is written in any case
     #[arg(short = 'n')]
     pub(super) no_mtab: bool,
     /// Print the command that is run, and what it says

@@ -192,6 +192,10 @@ fn after_help(out: &mut impl Write, text: &str) -> io::Result<()> {
             roff.control("SH", [title.to_uppercase().as_str()]);
         }
         in_notes = title == "NOTES";
+        // `Example, in /etc/fstab:` says where.
+        if let Some((_, place)) = first.split_once(", ").filter(|_| title == "EXAMPLES") {
+            text_lines(&mut roff, [place]);
+        }
         match title {
             "MOUNT OPTIONS" => table(&mut roff, lines),
             "NOTES" | STATUS_HEADING => text_lines(&mut roff, lines.lines()),

@@ -21,6 +21,8 @@ const SELF: &str = "/proc/self/exe";
 /// Starts the daemon and waits until it serves or has failed.
 pub(super) fn start(args: &MountArgs) -> Outcome {
     let failed = |e| Error::io("can't start the daemon", e);
+    let gone = |e| Error::io("can't tell the current folder", e).with_help("change to one that is there");
+    let unable = |e| failed(e).with_help("it needs /proc and /dev/null, which a sandbox may lack");
     let mut command = Command::new(SELF);
     command.arg0("zrfs").args(["mount", "--detached"]);
     // It is for a mount in front: the service manager would take the daemon for the service.
@@ -34,12 +36,12 @@ pub(super) fn start(args: &MountArgs) -> Outcome {
             (PathBuf::from("/dev/fd/0"), zrfs::storage::duplicate(number).map_err(failed)?.into())
         }
         // Absolute, so that a list of processes tells which mount is whose.
-        None => (std::path::absolute(&args.mountpoint).map_err(failed)?, Stdio::null()),
+        None => (std::path::absolute(&args.mountpoint).map_err(gone)?, Stdio::null()),
     };
     command.arg("--").arg(&args.store).arg(mountpoint);
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     zrfs::storage::keep_from_children();
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().map_err(unable)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let mut ready = Vec::new();
     std::thread::scope(|scope| -> Result<(), Error> {

@@ -120,11 +120,20 @@ fn run_command(command: Command) -> Outcome {
         Command::Cat(args) => show::cat(&CatArgs { store: live::store(args.store)?, ..args }),
         Command::Sample(args) => sample::run(&SampleArgs { store: live::store(args.store)?, ..args }),
         Command::Stats(args) => show::stats(&args.store, args.json),
-        Command::Delete(args) => change::delete(&args),
-        Command::Compact(args) => change::compact(&args.store, args.accept),
+        Command::Delete(args) => {
+            change::delete(&args).map_err(|e| live::mounted_meanwhile(&args.store, args.with.is_empty(), e))
+        }
+        Command::Compact(args) => change::compact(&args.store, args.accept)
+            .map_err(|e| live::mounted_meanwhile(&args.store, !args.accept, e)),
         Command::Verify(args) => check::verify(&live::store(args.store)?, args.json),
-        Command::Repair(args) => check::repair(&live::store(args.store)?),
-        Command::Seal(args) => change::seal(&live::store(args.store)?, args.undo),
+        Command::Repair(args) => {
+            let store = live::store(args.store)?;
+            check::repair(&store).map_err(|e| live::mounted_meanwhile(&store, false, e))
+        }
+        Command::Seal(args) => {
+            let store = live::store(args.store)?;
+            change::seal(&store, args.undo).map_err(|e| live::mounted_meanwhile(&store, false, e))
+        }
         Command::Mount(args) => mount::mount(&MountArgs { store: live::store(args.store)?, ..args }),
         Command::Umount(args) => mount::umount(&args),
         Command::Demo(DemoArgs {}) => demo::run(),

@@ -53,7 +53,7 @@ pub(super) fn mount(args: &MountArgs) -> Outcome {
     }
     match (ended, signal) {
         (Ok(_), Some(signal)) => log::info!("{signal}: unmounted"),
-        (Ok(Cause::Unmounted), None) => log::info!("unmounted by another program"),
+        (Ok(Cause::Unmounted), None) => log::info!("unmounted from outside, by umount or the like"),
         (Ok(Cause::Unused), None) => {}
         (Err(e), _) => {
             // Here and not with the command's failures, so that a log file has its time.

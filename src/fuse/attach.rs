@@ -30,13 +30,12 @@ pub(super) fn at_folder(
     options: &MountOptions,
     read_only: bool,
 ) -> Result<Attached> {
-    let is_root = rustix::process::geteuid().is_root();
-    let direct = if is_root { by_mount(target, source, options, read_only)? } else { None };
-    let connection = match direct {
+    // Whoever has the capability may mount: root mostly, but also who is not root in a container.
+    let connection = match by_mount(target, source, options, read_only)? {
         Some(connection) => connection,
         None => by_fusermount(target, source, options, read_only).map_err(|e| {
             let help = "in a container, root needs --device /dev/fuse and --cap-add SYS_ADMIN to mount";
-            if is_root { e.with_help(help) } else { e }
+            if rustix::process::geteuid().is_root() { e.with_help(help) } else { e }
         })?,
     };
     let device = topmost(target)?.map(|top| top.device).ok_or_else(|| {
@@ -68,18 +67,26 @@ pub(super) fn at_connection(path: &Path, connection: OwnedFd) -> Result<Attached
     Ok(Attached { connection, device: None })
 }
 
-/// mount(2); `None` where this process may not (in a container, say).
+/// mount(2); `None` where this process may not.
 fn by_mount(
     target: &Path,
     source: &OsStr,
     options: &MountOptions,
     read_only: bool,
 ) -> Result<Option<OwnedFd>> {
-    let connection =
-        rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|e| {
-            Error::io("can't open /dev/fuse", e.into())
-                .with_help("load it with `modprobe fuse`, or pass the device into the container")
-        })?;
+    let opened = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let connection = match opened {
+        Ok(connection) => connection,
+        // fusermount3 may be able to, and says what is wrong where it is not.
+        Err(_) if !rustix::process::geteuid().is_root() => return Ok(None),
+        Err(e) => {
+            let help = match e {
+                Errno::ACCESS | Errno::PERM => "whoever owns it may open it to you (chmod 666 /dev/fuse)",
+                _ => "load it with `modprobe fuse`, or pass the device into the container",
+            };
+            return Err(Error::io("can't open /dev/fuse", e.into()).with_help(help));
+        }
+    };
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let fd = connection.as_raw_fd();
     let mut data = format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},default_permissions");

@@ -24,7 +24,7 @@ pub struct MountEntry {
 
 impl MountEntry {
     /// Whether it is a mount of ours.
-    pub(super) fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         self.fstype == FSTYPE
     }
 

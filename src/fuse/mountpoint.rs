@@ -8,7 +8,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::asking::ask;
@@ -24,11 +26,15 @@ use crate::store::Store;
 const ROOT: u64 = 1;
 /// Most dead mounts that lie on top of each other, and most links that lead to each other.
 const MOST: usize = 40;
+/// How long another mount at the same place may take to be made.
+const TURN: Duration = Duration::from_secs(10);
 
 /// A place to mount at, found fit for it.
 #[derive(Debug)]
 pub struct Mountpoint {
     path: PathBuf,
+    /// The folder, locked until it is mounted on: of two that begin at once, the second finds the first one's mount.
+    _turn: Option<OwnedFd>,
     /// What `path`, `/dev/fd/N`, stands for: the caller has mounted, and hands the connection over.
     connection: Option<OwnedFd>,
 }
@@ -48,11 +54,19 @@ impl Mountpoint {
                 .map_err(|e| {
                     e.with_help("it is for programs that have mounted and hand the descriptor over")
                 })?;
-            return Ok(Mountpoint { path: path.to_path_buf(), connection: Some(connection) });
+            return Ok(Mountpoint { path: path.to_path_buf(), _turn: None, connection: Some(connection) });
         }
         for _ in 0..MOST {
             match find(path, store, labels)? {
-                Found::Fit(path) => return Ok(Mountpoint { path, connection: None }),
+                Found::Fit(place) => {
+                    let turn = turn(&place)?;
+                    // Again, as somebody may have mounted meanwhile.
+                    if let Found::Fit(path) = find(path, store, labels)?
+                        && path == place
+                    {
+                        return Ok(Mountpoint { path, _turn: turn, connection: None });
+                    }
+                }
                 Found::Dead(place) => {
                     detach(&place, Unmount::Lazy).map_err(|e| e.within("the mount there is dead"))?;
                     log::info!("took over {}: the daemon of the mount there was gone", place.display());
@@ -98,6 +112,29 @@ impl Mountpoint {
     }
 }
 
+/// Waits until nobody else is about to mount on a folder, and keeps others out for as long as the result lives. `None` where
+/// the folder can't be locked: by this user, or on its file system.
+fn turn(place: &Path) -> Result<Option<OwnedFd>> {
+    let Ok(folder) =
+        rustix::fs::open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    else {
+        return Ok(None);
+    };
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(folder)),
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < TURN => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::WOULDBLOCK) => {
+                let text = format!("mount point {}: another program holds a lock on it", place.display());
+                return Err(Error::new(ErrorKind::Busy, text).with_help("try again when that is done"));
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return Ok(None),
+        }
+    }
+}
+
 /// What covers a live mount of another store may; the same store is mounted already.
 fn check_covered(place: &Path, top: &MountEntry, store: &Store) -> Result<()> {
     // Its path may have changed, or be another name for it.
@@ -128,7 +165,10 @@ enum Found {
 }
 
 fn find(path: &Path, store: &Store, labels: Option<&Store>) -> Result<Found> {
-    let place = locate(path)?;
+    let place = locate(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => e.with_help(format!("make it with: mkdir -p {}", path.display())),
+        _ => e,
+    })?;
     let top = topmost(&place)?;
     match look(&place, top.as_ref())? {
         Ok(meta) if !meta.is_dir() => {
@@ -165,14 +205,10 @@ fn unfit(path: &Path, top: Option<MountEntry>, e: io::Error) -> Error {
     let shown = path.display();
     let owner = top.and_then(|top| top.stranger()).filter(|_| e.kind() == io::ErrorKind::PermissionDenied);
     if let Some(owner) = owner {
-        return Error::io(format!("mount point {shown}: {owner} has mounted something there"), e)
-            .with_help("only that user and root can unmount it");
+        return Error::io(format!("mount point {shown}: {owner} has mounted something there for itself"), e)
+            .with_help("others can look into a mount that is made with allow_other, root with allow_root");
     }
-    let error = Error::io(format!("mount point {shown}"), e);
-    match error.kind() {
-        ErrorKind::NotFound => error.with_help(format!("make it with: mkdir -p {shown}")),
-        _ => error,
-    }
+    Error::io(format!("mount point {shown}"), e)
 }
 
 /// The store behind the zrfs mount whose root is `path`; `None` where it is something else, or is not there.

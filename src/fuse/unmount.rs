@@ -89,7 +89,9 @@ fn in_use(entry: &MountEntry) -> Error {
         return busy(format!("another mount is on it, at {nested}"))
             .with_help(format!("unmount that first, {lazily}"));
     }
-    let users = entry.numbers().map(storage::users).unwrap_or_default();
+    let mut users = entry.numbers().map(storage::users).unwrap_or_default();
+    // Called from inside, this program is one of them, and gone when somebody reads of it.
+    users.retain(|user| user.pid != std::process::id());
     let named: Vec<_> = users.iter().take(NAMED).map(ToString::to_string).collect();
     match (named.as_slice(), users.len().saturating_sub(named.len())) {
         ([], _) => busy("a program has a file or its working folder there".to_owned())

@@ -10,6 +10,7 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::process::{Resource, getrlimit};
 
 use super::gate;
 use super::sigbus::Guard;
@@ -23,6 +24,9 @@ pub struct Map {
     leaving: Option<gate::Inside>,
 }
 
+/// The part of a limited address space that one mapping may take is one in so many.
+const SHARE: u64 = 16;
+
 /// What a cut file gives.
 fn cut() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file was cut while it was open")
@@ -32,6 +36,10 @@ impl Map {
     /// Maps the first `len` bytes of `file`, which may reach past its end. `number` is the file's in `fork`.
     pub(super) fn new(file: &File, number: u64, len: u64) -> io::Result<Map> {
         let len = usize::try_from(len).map_err(io::Error::other)?;
+        // A mapping that just fits would leave nothing for the memory that is allocated later.
+        if getrlimit(Resource::As).current.is_some_and(|limit| len as u64 > limit / SHARE) {
+            return Err(io::Error::other("the address space is limited (ulimit -v)"));
+        }
         let _inside = gate::enter();
         let raw = MmapOptions::new().len(len).map_raw_read_only(file)?;
         let guard = Guard::new(raw.as_ptr() as usize, raw.len(), number)

@@ -147,9 +147,7 @@ pub(super) fn busy(path: &Path, how: &str, holders: &[Process]) -> Error {
         _ if !holders.is_empty() && holders.iter().all(is_own) => {
             "it has another handle on it, or a loader: sync or close that first"
         }
-        "is open" => {
-            "it must be closed there first; a mount is ended by `zrfs umount`, or does it itself where its mount point is named"
-        }
+        "is open" => "it must be closed there first",
         _ => "try again when that is done",
     };
     Error::new(ErrorKind::Busy, text).with_help(help)

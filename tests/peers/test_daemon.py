@@ -183,7 +183,7 @@ class Log(Life):
             return lambda: os.kill(daemons(self.mnt)[0], number)
 
         for reason, end in (
-            ("unmounted by another program", lambda: zrfs("umount", self.mnt)),
+            ("unmounted from outside, by umount or the like", lambda: zrfs("umount", self.mnt)),
             ("SIGTERM: unmounted", send(signal.SIGTERM)),
             ("SIGINT: unmounted", send(signal.SIGINT)),
             ("SIGHUP: unmounted", send(signal.SIGHUP)),
@@ -223,7 +223,7 @@ class Log(Life):
         zrfs("umount", self.mnt)
         out, err = process.communicate(timeout=20)
         self.assertEqual((process.returncode, out.count(b"\n"), err), (0, 1, b""))
-        self.assertEqual(self.logged()[1:], ["unmounted by another program"])
+        self.assertEqual(self.logged()[1:], ["unmounted from outside, by umount or the like"])
         done = zrfs("mount", "-f", self.dir / "absent.zr", self.mnt, "-o", f"log={self.log}", check=None)
         self.assert_clear(done, "absent.zr")
 
@@ -248,7 +248,7 @@ class Log(Life):
         # As logrotate's copytruncate does: no hole is left where the lines were.
         with self.mount(self.store, "-o", f"log={self.log}"):
             os.truncate(self.log, 0)
-        self.assertEqual(self.logged(), ["unmounted by another program"])
+        self.assertEqual(self.logged(), ["unmounted from outside, by umount or the like"])
 
 
 class Readiness(Life):

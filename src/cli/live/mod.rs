@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use zrfs::{Error, ErrorKind, Result};
 
+use super::Failure;
 pub(super) use compact::compact;
 pub(super) use delete::delete;
 
@@ -107,6 +108,26 @@ impl Live {
             Error::io(format!("can't open {}", path.display()), e).with_help(why)
         })
     }
+}
+
+/// A failure to change the store at `path`, which may be in use because it is mounted; `does_it`: the mount can do it itself.
+pub(super) fn mounted_meanwhile(path: &Path, does_it: bool, failure: Failure) -> Failure {
+    let busy = match failure {
+        Failure::Failed(e) if e.kind() == ErrorKind::Busy => e,
+        other => return other,
+    };
+    let Ok(real) = path.canonicalize() else { return Failure::Failed(busy) };
+    let mounts = zrfs::fuse::mounts().unwrap_or_default();
+    let mut places = mounts.iter().filter(|entry| entry.is_ours() && Path::new(&entry.source) == real);
+    let Some(first) = places.next() else { return Failure::Failed(busy) };
+    let target = first.target.display();
+    let mut help = format!("it is mounted at {target}: unmount it with `zrfs umount {target}`");
+    match places.next() {
+        Some(second) => help.push_str(&format!(", and that at {}", second.target.display())),
+        None if does_it => help.push_str(&format!(", or name {target} in the place of the store")),
+        None => {}
+    }
+    Failure::Failed(busy.with_help(help))
 }
 
 /// The path of a store: `path` itself, or the store behind the live mount there.
