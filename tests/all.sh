@@ -207,6 +207,7 @@ run_step "cargo test" env ZRFS_CRASH_STATES="$scratch/states" cargo test "${chec
 run_step "example quickstart" cargo run "${checked[@]}" --quiet --example quickstart
 run_step "example endless_loader" cargo run "${checked[@]}" --quiet --example endless_loader
 run_step "example resume" cargo run "${checked[@]}" --quiet --example resume -- "$scratch/resume"
+run_step "libzrfs.so" cargo build "${checked[@]}" --lib
 # The programs that everything below runs are those that are shipped.
 run_step "packages" bash packaging/build.sh
 run_step "loaderx's own tests on our library" bash tests/peers/engine_venv.sh "$NUMPY" "$LOADERX"

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use indicatif::HumanBytes;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,6 +19,10 @@ use super::{Failure, MountArgs, Outcome, UmountArgs, daemon, live, notify, one_l
 
 /// Files that a mount has open at most beside its chunks.
 const OTHER_FILES: u64 = 64;
+/// Bytes of addresses that a mount wants, little of which becomes memory: what all threads share, and what each has of its own (a
+/// stack, an allocator's arena and the buffer for requests).
+const ADDRESSES: u64 = 384 << 20;
+const ADDRESSES_A_THREAD: u64 = 128 << 20;
 /// How long after its unmount a session has to end by itself.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -92,6 +97,7 @@ pub(super) fn start(store: &Path, mountpoint: &Path, options: &MountOptions) -> 
     let labels = options.labels.clone().map(live::store).transpose()?;
     let labels = labels.map(|labels| open(&full(&labels)?, options)).transpose()?;
     check_open_files(&store, labels.as_ref())?;
+    check_address_space(options.threads())?;
     let target = Mountpoint::prepare(mountpoint, &store, labels.as_ref())?;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let view = View::new(store, labels, options.view(uid, gid))?;
@@ -110,6 +116,18 @@ fn check_open_files(store: &Store, labels: Option<&Store>) -> Result<(), Error> 
     let text = format!("{path}{whose} {chunks} chunk files, and this process may have {limit} files open");
     let help = format!("raise the limit to {} (ulimit -n, LimitNOFILE=)", chunks + OTHER_FILES);
     Err(Error::new(ErrorKind::Unsupported, text).with_help(help))
+}
+
+/// Refuses what would end the daemon later, when it is out of addresses.
+fn check_address_space(threads: usize) -> Result<(), Error> {
+    let wanted = ADDRESSES + ADDRESSES_A_THREAD * threads as u64;
+    let Some(limit) = getrlimit(Resource::As).current.filter(|&limit| limit < wanted) else { return Ok(()) };
+    let text = format!("this process may use {} of address space", HumanBytes(limit));
+    let help = format!(
+        "a mount with {threads} threads wants {}: raise it (ulimit -v, LimitAS=)",
+        HumanBytes(wanted)
+    );
+    Err(Error::new(ErrorKind::Memory, text).with_help(help))
 }
 
 /// The full path of a store, as it is shown in /proc/mounts. A delete looks for the store by it, when the daemon has left the
