@@ -53,6 +53,9 @@ fn run(call: &Call) -> Result<(), Failure> {
     if let Some(namespace) = &call.namespace {
         mount::enter(namespace)?;
     }
+    if mount.options.no_fail && matches!(call.source.try_exists(), Ok(false)) {
+        return Ok(());
+    }
     if call.fake {
         return check::check(call, &mount.options);
     }

@@ -66,7 +66,7 @@ impl Program {
 
 /// Where to look, the first first.
 pub(super) fn places(named: Option<OsString>, own: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
-    if let Some(named) = named.map(PathBuf::from) {
+    if let Some(named) = named.filter(|named| !named.is_empty()).map(PathBuf::from) {
         // What a relative path names depends on where mount(8) was started.
         if named.is_relative() {
             let text = format!("ZRFS_PROGRAM is {}, which is no absolute path", named.display());

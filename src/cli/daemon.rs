@@ -6,10 +6,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::OFlags;
 use zrfs::Error;
 use zrfs::fuse::Mountpoint;
 
@@ -30,11 +32,9 @@ pub(super) fn start(args: &MountArgs) -> Outcome {
     for list in &args.options {
         command.arg("-o").arg(list);
     }
-    let (mountpoint, input) = match Mountpoint::descriptor(&args.mountpoint) {
+    let (mountpoint, input) = match Mountpoint::handed_over(&args.mountpoint)? {
         // The one descriptor that the daemon inherits is its standard input.
-        Some(number) => {
-            (PathBuf::from("/dev/fd/0"), zrfs::storage::duplicate(number).map_err(failed)?.into())
-        }
+        Some(connection) => (PathBuf::from("/dev/fd/0"), connection.into()),
         // Absolute, so that a list of processes tells which mount is whose.
         None => (std::path::absolute(&args.mountpoint).map_err(gone)?, Stdio::null()),
     };
@@ -45,7 +45,9 @@ pub(super) fn start(args: &MountArgs) -> Outcome {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let mut ready = Vec::new();
     std::thread::scope(|scope| -> Result<(), Error> {
-        let warnings = scope.spawn(|| pass_on(stderr, &mut std::io::stderr()));
+        let warnings = std::thread::Builder::new();
+        let warnings =
+            warnings.spawn_scoped(scope, || pass_on(stderr, &mut std::io::stderr())).map_err(failed)?;
         if let Some(mut stdout) = stdout {
             stdout.read_to_end(&mut ready).map_err(failed)?;
         }
@@ -96,7 +98,11 @@ impl Streams {
         };
         let null = || open(Path::new("/dev/null"), File::options().read(true).write(true));
         // Appended to, so that it can be cut while it is open.
-        let log = log.map(|path| open(path, File::options().append(true).create(true))).transpose()?;
+        // One that nobody reads from, a FIFO, is an error and no wait.
+        let unwaiting = OFlags::NONBLOCK.bits().cast_signed();
+        let log = log
+            .map(|path| open(path, File::options().append(true).create(true).custom_flags(unwaiting)))
+            .transpose()?;
         Ok(Streams { nothing: detached.then(null).transpose()?, log })
     }
 

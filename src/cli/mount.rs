@@ -163,10 +163,15 @@ fn open(path: &Path, options: &MountOptions) -> Result<Store, Error> {
 /// once all the same: readers get an error. Returns where the name of the signal will be.
 fn end_on_signals(unmounter: Unmounter) -> Result<Arc<OnceLock<&'static str>>, Error> {
     let failed = |e| Error::io("can't wait for signals", e);
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    const ENDING: [i32; 3] = [SIGTERM, SIGINT, SIGHUP];
+    let mut signals = Signals::new(ENDING).map_err(failed)?;
     let signalled = Arc::new(OnceLock::new());
     let name = Arc::clone(&signalled);
     let wait = move || {
+        // The caller may have blocked them.
+        if let Err(e) = zrfs::storage::unblock(&ENDING) {
+            log::warn!("signals may not end the mount: {e}");
+        }
         for signal in signals.forever() {
             let signal = signal_name(signal).unwrap_or("a signal");
             // Before the mount is gone, with which the process ends.

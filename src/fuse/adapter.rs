@@ -178,7 +178,10 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.mark.set();
+        // Programs that watch mounts, df for one, look at the root of each: that is no use.
+        if ino != INodeNo::ROOT {
+            self.mark.set();
+        }
         let _passage = self.view.passage();
         guarded("getattr", || {
             match node(ino).and_then(|node| self.view.attributes(node).map_err(|e| errno(&e))) {

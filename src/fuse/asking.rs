@@ -49,7 +49,7 @@ fn unanswered(path: &Path, entry: &MountEntry) -> Error {
         Some(daemon) => (format!("its daemon, {daemon},"), format!("kill -9 {}", daemon.pid)),
         None => ("its daemon".to_owned(), "kill -9".to_owned()),
     };
-    let text = format!("{path}: the zrfs mount at {target} does not answer: {daemon} is stopped or hangs");
+    let text = format!("{path}: the mount at {target} does not answer: {daemon} is stopped or hangs");
     Error::new(ErrorKind::Busy, text)
         .with_help(format!("end it with {end}, or take the mount away with: zrfs umount --lazy {target}"))
 }

@@ -16,6 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Major and minor number of /dev/fuse.
 const FUSE: (u32, u32) = (10, 229);
 
+/// Links are not followed (Linux 5.10); `rustix::mount::MountFlags` has no name for it.
+const NOSYMFOLLOW: u32 = 256;
+
 /// A mount's connection to the kernel.
 pub(super) struct Attached {
     pub(super) connection: OwnedFd,
@@ -96,6 +99,7 @@ fn by_mount(
     let mut flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
     flags.set(MountFlags::RDONLY, read_only);
     flags.set(MountFlags::NOEXEC, options.noexec);
+    flags.set(MountFlags::from_bits_retain(NOSYMFOLLOW), options.no_symlinks);
     let data = CString::new(data).map_err(|e| Error::io("mount options", e.into()))?;
     match rustix::mount::mount(source, target, FSTYPE, flags, data.as_c_str()) {
         Ok(()) => Ok(Some(connection)),
@@ -105,6 +109,10 @@ fn by_mount(
 }
 
 fn by_fusermount(target: &Path, source: &OsStr, options: &MountOptions, read_only: bool) -> Result<OwnedFd> {
+    if options.no_symlinks {
+        let text = "mount option nosymfollow is only for those who mount without fusermount3";
+        return Err(Error::new(ErrorKind::Unsupported, text).with_help("leave it out, or mount as root"));
+    }
     let mut list =
         format!("{},nodev,nosuid,noatime,default_permissions", if read_only { "ro" } else { "rw" });
     for (on, name) in

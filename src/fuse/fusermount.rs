@@ -21,7 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 const PLACES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
 /// What it says, and what to do about that.
-const HELP: [(&str, &str); 9] = [
+const HELP: [(&str, &str); 10] = [
+    ("failed to chdir", "mount on a folder that you may enter"),
     ("user_allow_other", "ask root for the line user_allow_other in /etc/fuse.conf"),
     ("device not found", "ask root to load it with `modprobe fuse`, or to pass /dev/fuse into the container"),
     ("failed to open /dev/fuse", "ask root to open it to users (chmod 666 /dev/fuse), or mount as root"),

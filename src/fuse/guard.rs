@@ -27,6 +27,10 @@ pub(super) fn check(target: &Path, store: &Store) -> Result<()> {
             format!("a mount at {shown} would hide the store {stored}, which lies in that folder"),
             "mount it beside the store",
         ),
+        // Mounts are looked up there.
+        (false, false) if target == Path::new("/proc") => {
+            refused("a mount at /proc would hide what all programs need".to_owned(), "mount it elsewhere")
+        }
         (false, false) => Ok(()),
     }
 }

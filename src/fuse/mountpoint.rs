@@ -26,14 +26,14 @@ use crate::store::Store;
 const ROOT: u64 = 1;
 /// Most dead mounts that lie on top of each other, and most links that lead to each other.
 const MOST: usize = 40;
-/// How long another mount at the same place may take to be made.
-const TURN: Duration = Duration::from_secs(10);
+/// How long to wait for other mounts at the same place to be made.
+const TURN: Duration = Duration::from_secs(5);
 
 /// A place to mount at, found fit for it.
 #[derive(Debug)]
 pub struct Mountpoint {
     path: PathBuf,
-    /// The folder, locked until it is mounted on: of two that begin at once, the second finds the first one's mount.
+    /// Held until it is mounted on.
     _turn: Option<OwnedFd>,
     /// What `path`, `/dev/fd/N`, stands for: the caller has mounted, and hands the connection over.
     connection: Option<OwnedFd>,
@@ -48,25 +48,13 @@ impl Mountpoint {
     /// one; [`ErrorKind::Exists`] where `store` is mounted there and alive; [`ErrorKind::Busy`] where what is mounted
     /// there does not answer.
     pub fn prepare(path: &Path, store: &Store, labels: Option<&Store>) -> Result<Mountpoint> {
-        if let Some(number) = Mountpoint::descriptor(path) {
-            let connection = storage::duplicate(number)
-                .map_err(|e| Error::io(format!("mount point {}", path.display()), e))
-                .map_err(|e| {
-                    e.with_help("it is for programs that have mounted and hand the descriptor over")
-                })?;
+        if let Some(connection) = Mountpoint::handed_over(path)? {
             return Ok(Mountpoint { path: path.to_path_buf(), _turn: None, connection: Some(connection) });
         }
+        let turn = turn(&locate(path).map_err(|e| to_be_made(path, e))?);
         for _ in 0..MOST {
             match find(path, store, labels)? {
-                Found::Fit(place) => {
-                    let turn = turn(&place)?;
-                    // Again, as somebody may have mounted meanwhile.
-                    if let Found::Fit(path) = find(path, store, labels)?
-                        && path == place
-                    {
-                        return Ok(Mountpoint { path, _turn: turn, connection: None });
-                    }
-                }
+                Found::Fit(path) => return Ok(Mountpoint { path, _turn: turn, connection: None }),
                 Found::Dead(place) => {
                     detach(&place, Unmount::Lazy).map_err(|e| e.within("the mount there is dead"))?;
                     log::info!("took over {}: the daemon of the mount there was gone", place.display());
@@ -81,16 +69,22 @@ impl Mountpoint {
     /// # Errors
     /// Those of [`Mountpoint::prepare`].
     pub fn check(path: &Path, store: &Store, labels: Option<&Store>) -> Result<()> {
-        match Mountpoint::descriptor(path) {
-            Some(_) => Ok(()),
-            None => find(path, store, labels).map(drop),
+        if Mountpoint::handed_over(path)?.is_none() {
+            find(path, store, labels)?;
         }
+        Ok(())
     }
 
-    /// The number in `/dev/fd/N`: the caller has mounted with that descriptor, and it is to be left open.
-    pub fn descriptor(path: &Path) -> Option<i32> {
-        let number = path.to_str()?.strip_prefix("/dev/fd/")?;
-        number.bytes().all(|b| b.is_ascii_digit()).then(|| number.parse().ok())?
+    /// A duplicate of the descriptor that `path` stands for, where it is `/dev/fd/N`: the caller has mounted with it.
+    ///
+    /// # Errors
+    /// Where nothing is open under that number.
+    pub fn handed_over(path: &Path) -> Result<Option<OwnedFd>> {
+        let Some(number) = descriptor(path) else { return Ok(None) };
+        storage::duplicate(number).map(Some).map_err(|e| {
+            Error::io(format!("mount point {}", path.display()), e)
+                .with_help("it is for programs that have mounted and hand the descriptor over")
+        })
     }
 
     /// The folder's absolute path, without symbolic links; or `/dev/fd/N`.
@@ -112,26 +106,35 @@ impl Mountpoint {
     }
 }
 
-/// Waits until nobody else is about to mount on a folder, and keeps others out for as long as the result lives. `None` where
-/// the folder can't be locked: by this user, or on its file system.
-fn turn(place: &Path) -> Result<Option<OwnedFd>> {
-    let Ok(folder) =
-        rustix::fs::open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-    else {
-        return Ok(None);
-    };
+/// The number in `/dev/fd/N`.
+fn descriptor(path: &Path) -> Option<i32> {
+    let number = path.to_str()?.strip_prefix("/dev/fd/")?;
+    number.bytes().all(|b| b.is_ascii_digit()).then(|| number.parse().ok())?
+}
+
+/// Waits until nobody else is about to mount at `place`, and keeps others out for as long as the result lives: of two mounts
+/// that begin at once the second finds the first one. What is locked is the folder around, as the one at `place` is another one
+/// when something is mounted on it. `None` where that can't be locked, by this user or on its file system, or somebody holds the
+/// lock for other reasons.
+fn turn(place: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(place.parent()?, flags, Mode::empty()).ok()?;
     let begin = Instant::now();
     loop {
         match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(folder)),
+            Ok(()) => return Some(folder),
             Err(Errno::WOULDBLOCK) if begin.elapsed() < TURN => std::thread::sleep(Duration::from_millis(5)),
-            Err(Errno::WOULDBLOCK) => {
-                let text = format!("mount point {}: another program holds a lock on it", place.display());
-                return Err(Error::new(ErrorKind::Busy, text).with_help("try again when that is done"));
-            }
             Err(Errno::INTR) => {}
-            Err(_) => return Ok(None),
+            Err(_) => return None,
         }
+    }
+}
+
+/// Why `path` can't be located, and that it can be made.
+fn to_be_made(path: &Path, e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::NotFound => e.with_help(format!("make it with: mkdir -p {}", path.display())),
+        _ => e,
     }
 }
 
@@ -165,10 +168,7 @@ enum Found {
 }
 
 fn find(path: &Path, store: &Store, labels: Option<&Store>) -> Result<Found> {
-    let place = locate(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => e.with_help(format!("make it with: mkdir -p {}", path.display())),
-        _ => e,
-    })?;
+    let place = locate(path).map_err(|e| to_be_made(path, e))?;
     let top = topmost(&place)?;
     match look(&place, top.as_ref())? {
         Ok(meta) if !meta.is_dir() => {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn numbers_of_descriptors() {
-        let number = |path: &str| Mountpoint::descriptor(Path::new(path));
+        let number = |path: &str| descriptor(Path::new(path));
         assert_eq!(number("/dev/fd/7"), Some(7));
         for path in ["/dev/fd/", "/dev/fd/x", "/dev/fd/+7", "/dev/fd/7/a", "dev/fd/7", "/dev/fd/99999999999"]
         {

@@ -24,6 +24,7 @@ use super::control::{self, Jobs};
 use super::idle::{Idle, Mark};
 use super::kernel::Kernel;
 use super::mountinfo::{mounts, topmost};
+use super::mountpoint::is_dead;
 use super::unmount::{Unmount, detach};
 use super::{MountOptions, Mountpoint};
 use crate::error::{Error, ErrorKind, Result};
@@ -92,11 +93,21 @@ impl Session {
         let Attached { connection, device } = target.attach(&source, options, !view.can_change())?;
         let unmounter = Unmounter { device, over: Arc::default() };
         let target = target.path().to_path_buf();
-        Session::serve(view, connection, options, unmounter.clone(), target).inspect_err(|_| {
-            if let Err(e) = unmounter.unmount() {
-                log::warn!("{e}");
+        let session =
+            Session::serve(view, connection, options, unmounter.clone(), target).inspect_err(|_| {
+                if let Err(e) = unmounter.unmount() {
+                    log::warn!("{e}");
+                }
+            })?;
+        if session.unmounter.device.is_some() {
+            // The kernel has whoever asks wait until it has met the loops. Another error is an answer, too.
+            if let Err(e) = rustix::fs::statfs(&session.target).map_err(io::Error::from)
+                && is_dead(&e)
+            {
+                return Err(Error::io(format!("the mount at {} ended at once", session.target.display()), e));
             }
-        })
+        }
+        Ok(session)
     }
 
     fn serve(

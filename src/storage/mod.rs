@@ -6,7 +6,7 @@
 //! This is the one room with `unsafe`, for what the standard library has no safe call for: reading mapped files
 //! (`map`), the signal that a read behind the end of a mapped file raises (`sigbus`), locks that belong to an open
 //! file (`lock`), leases (`lease`), what a fork shares with its parent (`fork`), the list that both kinds of handlers
-//! walk (`list`), and what is inherited, by children or by this process (`descriptors`). Each use says why it is sound.
+//! walk (`list`), and what is inherited, by children or by this process (`descriptors`, `signals`). Each use says why it is sound.
 
 #[cfg(test)]
 pub(crate) mod crash;
@@ -32,12 +32,15 @@ pub(crate) mod own_process;
 mod processes;
 #[allow(unsafe_code, reason = "a signal handler")]
 mod sigbus;
+#[allow(unsafe_code, reason = "signal masks have no safe call")]
+mod signals;
 mod space;
 
 pub use descriptors::{duplicate, keep_from_children};
 pub use disk::{Disk, open_regular};
 pub use map::Map;
 pub use processes::{Process, servers, users};
+pub use signals::unblock;
 
 use std::io;
 use std::path::Path;

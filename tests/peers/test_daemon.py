@@ -95,9 +95,7 @@ class Idle(Life):
     def test_it_ends_when_nobody_uses_it_and_every_use_keeps_it(self):
         self.need_root()
         uses = {
-            "list": lambda p: os.listdir(p),
             "list-records": lambda p: os.listdir(p / "records"),
-            "stat": lambda p: os.stat(p),
             "stat-file": lambda p: os.stat(p / "stats"),
             "access": lambda p: self.assertTrue(os.access(p / "tree", os.R_OK)),
             "read": lambda p: self.record(3, p).read_bytes(),
@@ -117,7 +115,8 @@ class Idle(Life):
             held.callback(run, "umount", points["mount"] / "records")
             run("mount", "--bind", points["bind"] / "tree", points["bound"], check=0)
             held.callback(run, "umount", points["bound"])
-            # For longer than an unused mount lives. A look at how full it is, as watchers of all mounts take, is no use.
+            # For longer than an unused mount lives. A look at its root and at how full it is, as watchers of all mounts take,
+            # is no use.
             for name in ("unused", "unused-1", "unused-2"):
                 control = self.points([name])[name]
                 self.start(control, 1)
@@ -125,6 +124,7 @@ class Idle(Life):
                     for use, point in points.items():
                         uses.get(use, lambda p: None)(point)
                     with contextlib.suppress(FileNotFoundError):
+                        os.stat(control)
                         os.statvfs(control)
                     time.sleep(0.05)
                 self.wait_gone(control)
@@ -233,6 +233,11 @@ class Log(Life):
             self.assert_clear(done, "absent/log")
             self.assertFalse(is_mounted(self.mnt))
             self.assertEqual(daemons(self.mnt), [])
+
+    def test_a_fifo_that_nobody_reads(self):
+        os.mkfifo(self.log)
+        self.assert_clear(zrfs("mount", self.store, self.mnt, "-o", f"log={self.log}", check=None, timeout=20), str(self.log))
+        self.assertFalse(is_mounted(self.mnt))
 
     def test_a_full_disk_under_it_harms_nothing(self):
         with self.mount(self.store, "-o", "log=/dev/full"):
@@ -352,6 +357,29 @@ class Start(Life):
                 self.assertIn(b"60 records", terminal.read(4096))
             self.assertEqual(shell.wait(20), -signal.SIGHUP)
         self.assert_serves()
+
+    def test_signals_that_the_caller_has_blocked_end_it(self):
+        ends = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+        for number in sorted(ends):
+            with self.subTest(signal=number):
+                # The thread's mask goes to the child, and by it to the daemon.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+                try:
+                    command = [ZRFS, "mount", self.store, self.mnt]
+                    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, restore_signals=False)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                os.kill(daemons(self.mnt)[0], number)
+                self.wait_gone(self.mnt)
+
+    def test_little_address_space_is_refused(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (200 * MIB, 200 * MIB))
+
+        command = [ZRFS, "mount", self.store, self.mnt, "-o", "threads=2"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=limit, check=False)
+        self.assert_clear(done, "200.00 MiB", "640.00 MiB", "ulimit -v")
+        self.assertFalse(is_mounted(self.mnt))
 
     def test_a_hundred_in_turn(self):
         folder = self.dir / "tmp"

@@ -5,6 +5,7 @@ The programs, an /etc/fstab and the links in /sbin are put into a mount namespac
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -17,7 +18,8 @@ import tempfile
 import unittest
 
 from support import (
-    NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, mounts, open_dev_fuse, own_mounts, run, text, wait_until,
+    NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, make_tree, mounts, open_dev_fuse, own_mounts, run, text,
+    wait_until, zrfs,
 )
 
 CONTENTS = [b"zero", b"one", text(100_000)]
@@ -133,6 +135,22 @@ class Commands(Mount8):
             self.mounts("-t", "zrfs", *args, self.store, self.mnt)
             self.assertIn("ro", self.found()["options"].split(","))
             self.unmount()
+
+    def test_links_that_are_not_followed(self):
+        source, store = self.dir / "links", self.dir / "links.zr"
+        make_tree(source, {"a": b"behind"})
+        (source / "link").symlink_to("a")
+        zrfs("import", source, store, "--links", "keep")
+        self.mounts("-t", "zrfs", "-o", "nosymfollow", store, self.mnt)
+        self.assertEqual((self.mnt / "tree/a").read_bytes(), b"behind")
+        self.assert_errno((errno.ELOOP,), os.stat, self.mnt / "tree/link")
+        self.unmount()
+
+    def test_nofail(self):
+        self.mounts("-t", "zrfs", "-o", "nofail", self.dir / "absent.zr", self.mnt)
+        self.assertFalse(is_mounted(self.mnt))
+        # What is there and is no store is a failure all the same.
+        self.refuses(32, "-t", "zrfs", "-o", "nofail", self.dir, self.mnt, words=["meta.zr"])
 
     def test_relative_paths_and_links(self):
         (self.dir / "link").symlink_to("store.zr")

@@ -120,6 +120,37 @@ class InTheWay(Places):
         self.assert_clear(done, "is mounted at", "already", str(self.mnt))
         self.assertEqual(len(there(self.mnt)), 1)
 
+    def test_of_many_at_once_one_mounts(self):
+        def mounted():
+            return sum(where == os.fsencode(self.mnt) for where, _, _ in mounts())
+
+        def all_at_once(times):
+            for _ in range(times):
+                starting = [
+                    subprocess.Popen([ZRFS, "mount", self.store, self.mnt], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                    for _ in range(12)
+                ]
+                said = [(process.communicate(timeout=30)[1], process.returncode) for process in starting]
+                self.assertEqual(sorted(status for _, status in said), [0] + 11 * [1], said)
+                self.assertEqual(sum(b"already" in text for text, _ in said), 11, said)
+                self.assertEqual(mounted(), 1)
+                self.assert_serves()
+                yield
+
+        try:
+            for _ in all_at_once(3):
+                zrfs("umount", self.mnt)
+                self.assert_ended()
+            # Over one whose daemon is gone, too.
+            for _ in all_at_once(3):
+                self.kill_daemons()
+        finally:
+            clear_mount(self.mnt)
+
+    def test_proc_is_no_place(self):
+        self.refuse("/proc", "/proc")
+        self.assertTrue(os.path.exists("/proc/self/mountinfo"))
+
     def test_another_store_covers_it_and_each_umount_takes_one_off(self):
         other = import_folder(self.dir, "other.zr", [b"other"])
         with self.mount(self.store):

@@ -27,6 +27,10 @@ pub struct MountOptions {
     pub allow_root: bool,
     /// Files can't be executed.
     pub noexec: bool,
+    /// Symbolic links are not followed.
+    pub no_symlinks: bool,
+    /// mount(8) is not to be told of a store that is not there.
+    pub no_fail: bool,
     /// Owner of every file; `None`: the user who mounts.
     pub uid: Option<u32>,
     /// Group of every file; `None`: the group of the user who mounts.
@@ -64,7 +68,10 @@ pub struct MountOptions {
 }
 
 /// Options that stand alone.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 13] = [
+    "nosymfollow",
+    "symfollow",
+    "nofail",
     "allow_other",
     "allow_root",
     "default_permissions",
@@ -98,9 +105,8 @@ const VALUED: [&str; 15] = [
 
 /// Accepted with and without a value, because mount(8), fstab, systemd and mount.fuse3 pass them on; a mount of records has
 /// no use for them, or does already what they ask for.
-const IGNORED: [&str; 48] = [
+const IGNORED: [&str; 46] = [
     "defaults",
-    "nofail",
     "_netdev",
     "auto",
     "noauto",
@@ -135,7 +141,6 @@ const IGNORED: [&str; 48] = [
     "noiversion",
     "mand",
     "nomand",
-    "symfollow",
     "seclabel",
     "comment",
     "helper",
@@ -175,7 +180,7 @@ impl MountOptions {
   length=RECORDS        to draw batches from (all)
   steps=N               how many steps batches/ lists (0; every step opens)
   labels=STORE          label i belongs to record i
-What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noauto, x-…
+What mount(8), fstab and systemd pass on is accepted: nofail, _netdev, user, noauto, x-systemd.*
 A value with commas needs double quotes: labels=\"/a,b.zr\"";
 
     /// Adds the options in `list`, separated by commas. A comma within double quotes or after a backslash belongs to its value.
@@ -229,6 +234,9 @@ A value with commas needs double quotes: labels=\"/a,b.zr\"";
             ("default_permissions", None) => {}
             ("noexec", None) => self.noexec = true,
             ("exec", None) => self.noexec = false,
+            ("nosymfollow", None) => self.no_symlinks = true,
+            ("symfollow", None) => self.no_symlinks = false,
+            ("nofail", None) => self.no_fail = true,
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("dataonly", None) => self.data_only = true,

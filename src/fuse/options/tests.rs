@@ -71,7 +71,7 @@ fn data_alone_is_read_only() {
 
 #[test]
 fn what_mount_passes_on_changes_nothing() {
-    let list = "rw,defaults,nofail,_netdev,auto,noauto,user,user=joe,nouser,users,nousers,owner,noowner,group,nogroup,\
+    let list = "rw,defaults,_netdev,auto,noauto,user,user=joe,nouser,users,nousers,owner,noowner,group,nogroup,\
                 dev,nodev,suid,nosuid,exec,async,sync,dirsync,atime,noatime,diratime,nodiratime,relatime,norelatime,\
                 strictatime,nostrictatime,lazytime,nolazytime,silent,loud,iversion,noiversion,mand,nomand,symfollow,\
                 seclabel,x-systemd.automount,x-systemd.requires=/a,X-mount.mkdir=0755,comment=a b,helper=h,uhelper=u,\
@@ -88,6 +88,9 @@ fn the_last_word_counts() {
     assert!(parse("rw,ro").unwrap().read_only && !parse("ro,rw").unwrap().read_only);
     assert!(parse("exec,noexec").unwrap().noexec && !parse("noexec,exec").unwrap().noexec);
     assert_eq!(parse("seed=1,seed=2").unwrap().sampler.seed, 2);
+    let follow = |list| !parse(list).unwrap().no_symlinks;
+    assert!(follow("nosymfollow,symfollow") && !follow("symfollow,nosymfollow"));
+    assert!(parse("nofail").unwrap().no_fail);
 }
 
 #[test]
@@ -146,7 +149,6 @@ fn what_is_not_known_is_named() {
     for (list, named) in [
         ("ro,wibble", "wibble"),
         ("bind", "bind"),
-        ("nosymfollow", "nosymfollow"),
         ("max_read=4096", "max_read=4096"),
         ("setuid=joe", "setuid=joe"),
         ("drop_privileges", "drop_privileges"),
