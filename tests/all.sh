@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 
 PACKAGES=(fuse3 openclipart-png rsync python3 python3-torchvision python3-venv coreutils findutils procps util-linux mount
-  diffutils tar gzip squashfs-tools gcc g++ binutils libc6-dev man-db systemd)
+  diffutils tar gzip squashfs-tools gcc g++ binutils libc6-dev man-db systemd zsh fish)
 NUMPY=2.4.6
 LOADERX=0.5.0
 DATASETS=5.2.0
