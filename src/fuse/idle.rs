@@ -1,8 +1,9 @@
 //! Ending a mount that nobody has used for some time.
 //!
 //! What the kernel answers from memory is not seen here. So such a mount lets it keep names and attributes for a quarter
-//! of that time only: who opens, lists or looks at anything after that, by a cached listing too, asks for it first. What
-//! is used for longer without a request, an open file or a working folder, makes the unmount fail.
+//! of that time only: who opens, lists or looks at anything in it after that, by a cached listing too, asks for it first. A
+//! look at its root alone, which all take that watch mounts, is no use. What is used for longer without a request, an open
+//! file or a working folder, makes the unmount fail.
 //!
 //! Shared: one flag, which handlers raise and the watcher lowers.
 

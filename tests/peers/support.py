@@ -249,6 +249,20 @@ class Case(unittest.TestCase):
     def mount(self, store, *options):
         return Mount(store, self.mnt, *options)
 
+    def open_to_nobody(self, store, mode=0o755):
+        """Lets NOBODY mount `store` at `self.mnt`, by a copy of the program that it can reach wherever the repository lies; gives
+        back its path. `mode`: the folder's.
+        """
+        self.need_root()
+        open_dev_fuse()
+        program = self.dir / "zrfs"
+        shutil.copy(ZRFS, program)
+        self.dir.chmod(mode)
+        run("chmod", "-R", "a+rX", store, check=0)
+        if self.mnt.is_dir():
+            os.chown(self.mnt, NOBODY, NOBODY)
+        return program
+
     def need_root(self):
         if os.geteuid() == 0:
             return

@@ -14,14 +14,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import termios
 import threading
 import time
 import unittest
 
 from support import (
-    MIB, NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, noise, open_dev_fuse, run, say, wait_until, write_store,
+    MIB, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, noise, run, say, wait_until, write_store,
     zrfs,
 )
 
@@ -135,13 +134,7 @@ class Idle(Life):
             self.assertEqual(pathlib.Path(f"{points['bind']}.log").read_text().count(stays), 1)
 
     def test_without_privilege(self):
-        self.need_root()
-        open_dev_fuse()
-        program = self.dir / "zrfs"
-        shutil.copy(ZRFS, program)
-        self.dir.chmod(0o777)
-        run("chmod", "-R", "a+rX", self.store, check=0)
-        os.chown(self.mnt, NOBODY, NOBODY)
+        program = self.open_to_nobody(self.store, 0o777)
         run(*as_nobody(program, "mount", self.store, self.mnt, "-o", f"idle=1,log={self.log}"), check=0)
         reader = subprocess.Popen(as_nobody("sh", "-c", f"exec 3<{self.record(0)}; cat <&3; exec sleep 600"), stdout=subprocess.PIPE)
         with reader:
@@ -393,13 +386,7 @@ class Start(Life):
 
     def test_a_mount_point_on_the_path(self):
         """Without privilege, where a program is looked for there: it must be neither waited for nor in the way when dead."""
-        self.need_root()
-        open_dev_fuse()
-        program = self.dir / "zrfs"
-        shutil.copy(ZRFS, program)
-        self.dir.chmod(0o755)
-        run("chmod", "-R", "a+rX", self.store, check=0)
-        os.chown(self.mnt, NOBODY, NOBODY)
+        program = self.open_to_nobody(self.store)
         env = {**os.environ, "PATH": f"{self.mnt}:{os.environ['PATH']}"}
 
         def nobody(*args):

@@ -3,13 +3,12 @@
 import errno
 import json
 import os
-import shutil
 import signal
 import subprocess
 import unittest
 
 from support import (
-    NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, make_tree, noise, open_dev_fuse, run, text,
+    NOBODY, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, make_tree, noise, run, text,
     wait_until, zrfs,
 )
 
@@ -106,6 +105,15 @@ class Reading(Live):
                 self.assertEqual((self.dir / "second/tree/more.txt").read_bytes(), b"more")
             finally:
                 clear_mount(self.dir / "second")
+
+    def test_a_refusal_names_the_mount_and_what_to_do(self):
+        # What a mount does itself, and what it does not.
+        commands = [(["delete", self.store, "0"], True), (["compact", self.store], True), (["seal", self.store], False)]
+        with self.mount(self.store):
+            for command, itself in commands:
+                done = zrfs(*command, check=None)
+                self.assert_clear(done, f"zrfs umount {self.mnt}")
+                self.assertEqual(f"or name {self.mnt} in the place of the store".encode() in done.stderr, itself, done.stderr)
 
     def test_seal_and_repair_are_refused_as_the_store_is_in_use(self):
         with self.mount(self.store) as mount:
@@ -317,12 +325,7 @@ class Others(Live):
 
     def setUp(self):
         super().setUp()
-        self.need_root()
-        open_dev_fuse()
-        self.program = self.dir / "zrfs"
-        shutil.copy(ZRFS, self.program)
-        self.dir.chmod(0o755)
-        run("chmod", "-R", "a+rX", self.store, check=0)
+        self.program = self.open_to_nobody(self.store)
 
     def nobody(self, *args, check=None):
         return run(*as_nobody(self.program, *args), check=check, cwd="/")

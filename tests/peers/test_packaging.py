@@ -261,6 +261,9 @@ class Tarball(Case):
             clear_mount(point)
         # man finds the pages of a prefix whose bin/ is in PATH.
         self.assertEqual(user("man", "-w", "zrfs-mount").stdout.decode().strip(), f"{home}/.local/share/man/man1/zrfs-mount.1")
+        (home / ".local/bin/other").write_bytes(b"")
+        user(f"{self.name}/install.sh", "--remove")
+        self.assertEqual(files_below(home / ".local"), ["bin/other"])
 
 
 if __name__ == "__main__":

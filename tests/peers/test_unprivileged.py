@@ -11,7 +11,7 @@ import subprocess
 import unittest
 
 from support import (
-    NOBODY, ZRFS, as_nobody, clear_mount, daemons, is_mounted, mounts, open_dev_fuse, run, wait_until, zrfs,
+    NOBODY, as_nobody, clear_mount, daemons, is_mounted, mounts, run, wait_until, zrfs,
 )
 from test_mount_life import CONTENTS, ODD_NAMES, Life
 
@@ -32,14 +32,7 @@ class Unprivileged(Life):
 
     def setUp(self):
         super().setUp()
-        self.need_root()
-        open_dev_fuse()
-        # Nobody must be able to reach the program, wherever the repository lies.
-        self.program = self.dir / "zrfs"
-        shutil.copy(ZRFS, self.program)
-        self.dir.chmod(0o755)
-        run("chmod", "-R", "a+rX", self.store, check=0)
-        os.chown(self.mnt, NOBODY, NOBODY)
+        self.program = self.open_to_nobody(self.store)
 
     def nobody(self, *args, check=0, **kwargs):
         return run(*as_nobody(*args), check=check, cwd="/", **kwargs)
