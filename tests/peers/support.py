@@ -98,6 +98,19 @@ def is_mounted(path):
     return any(where == os.fsencode(path) for where, _, _ in mounts())
 
 
+def stop(pid):
+    """Stop a process, and wait until each of its threads has: one that still runs may answer what is asked meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: set(_states(pid)) <= {"T", "Z"}, f"process {pid} is stopped")
+
+
+def _states(pid):
+    for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # A thread may have ended.
+            # The name before the state may hold anything, brackets too.
+            yield stat.read_text().rpartition(")")[2].split()[0]
+
+
 def daemons(mountpoint=None):
     """Process ids of live zrfs processes, all of them or those that serve `mountpoint`.
 

@@ -20,8 +20,8 @@ import time
 import unittest
 
 from support import (
-    MIB, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, noise, run, say, wait_until, write_store,
-    zrfs,
+    MIB, ZRFS, Case, as_nobody, clear_mount, daemons, import_folder, is_mounted, noise, run, say, stop, wait_until,
+    write_store, zrfs,
 )
 
 CONTENTS = [noise(3000 + i, i) for i in range(60)]
@@ -418,7 +418,7 @@ class Killed(Life):
                 self.assertEqual(reader.stdout.readline(), b"open\n")
             for i in range(4):
                 os.stat(self.record(30 + i))
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
             for reader in in_read:
                 reader.stdin.write(b"\n")
                 reader.stdin.flush()
@@ -429,6 +429,9 @@ class Killed(Life):
                 _, err = reader.communicate(timeout=20)
                 self.assertNotEqual((reader.returncode, err), (0, b""))
         finally:
+            # Not even a killed reader ends before a stopped daemon does.
+            for daemon in daemons(self.mnt):
+                os.kill(daemon, signal.SIGKILL)
             for reader in in_read + in_open:
                 reader.kill()
                 reader.communicate()

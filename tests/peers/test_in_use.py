@@ -11,7 +11,7 @@ import unittest
 import numpy as np
 from changing import MARK, Changing, Saved, Watch, remove, sample, start, swap_last, verify
 from loaderx_client import BAD_FORMAT, Loaderx, LoaderxError
-from support import ZRFS, MIB, daemons, noise, read_header, say, snapshot, wait_until, zrfs
+from support import ZRFS, MIB, daemons, noise, read_header, say, snapshot, stop, wait_until, zrfs
 
 # The program's name as the system has it.
 PROGRAM = os.path.basename(ZRFS)[:15]
@@ -67,8 +67,8 @@ class Readers(InUse):
 
     def test_a_mount_that_was_stopped_and_killed(self):
         with self.mount(self.store) as mount:
-            os.kill(mount.pid, signal.SIGSTOP)
             try:
+                stop(mount.pid)
                 self.assert_in_use(mount.pid, PROGRAM)
             finally:
                 os.kill(mount.pid, signal.SIGKILL)
@@ -285,7 +285,7 @@ class Interrupted(InUse):
         try:
             begun = lambda: os.path.getsize(self.store / "0.zr") > size or process.poll() is not None
             wait_until(begun, "the append has begun", 60)
-            process.send_signal(signal.SIGSTOP)
+            stop(process.pid)
             self.assertIsNone(process.poll(), "the append was over before it could be stopped")
             for other in changes(self.store):
                 with self.subTest(other=other[0]):

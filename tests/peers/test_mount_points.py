@@ -9,7 +9,7 @@ import signal
 import subprocess
 import unittest
 
-from support import ZRFS, clear_mount, daemons, import_folder, is_mounted, mounts, run, wait_until, zrfs
+from support import ZRFS, clear_mount, daemons, import_folder, is_mounted, mounts, run, stop, wait_until, zrfs
 from test_mount_life import CONTENTS, Life
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -19,11 +19,6 @@ LIBC.mmap.restype = ctypes.c_void_p
 def there(point):
     """What is mounted at `point`, the topmost last."""
     return [source for where, _, source in mounts() if where == os.fsencode(point)]
-
-
-def state(pid):
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-        return f.read().rpartition(")")[2].split()[0]
 
 
 @contextlib.contextmanager
@@ -214,9 +209,8 @@ class Stopped(Places):
         with self.mount(self.store) as mount, contextlib.ExitStack() as stopped:
             used = os.open(self.mnt, os.O_RDONLY)
             # Whoever asks it from now on waits: that is for the commands to do, not for the test.
-            os.kill(mount.pid, signal.SIGSTOP)
             stopped.callback(os.kill, mount.pid, signal.SIGKILL)
-            wait_until(lambda: state(mount.pid) == "T", "it is stopped")
+            stop(mount.pid)
             calls = (["mount", self.store, self.mnt], ["mount", self.store, self.mnt / "tree"], ["stats", self.mnt])
             commands = [
                 subprocess.Popen([ZRFS, *call], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

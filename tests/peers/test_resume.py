@@ -15,7 +15,7 @@ import numpy as np
 
 from changing import Changing, pieces, remove, start, verify
 from loaderx_client import Loaderx
-from support import MIB, ZRFS, copy_store, make_tree, noise, read_header, read_meta, run, say, wait_until, zrfs
+from support import MIB, ZRFS, copy_store, make_tree, noise, read_header, read_meta, run, say, stop, wait_until, zrfs
 
 # Imports that have to be killed under way, and how many are begun for that at most.
 KILLS = int(os.environ.get("ZRFS_KILLS", 20))
@@ -474,7 +474,7 @@ class Interrupted(Resume):
         process = start("import", *LEVEL, self.source, self.store, stderr=subprocess.PIPE)
         try:
             self.wait_for_checkpoint(process, self.partial)
-            process.send_signal(signal.SIGSTOP)
+            stop(process.pid)
             done = self.import_("--resume", check=None)
             self.assert_clear(done, "is being appended to", f"process {process.pid}")
             self.assert_clear(self.import_(check=None), "continue it with --resume", f"rm -r {self.partial}")

@@ -4,14 +4,13 @@ import collections
 import os
 import random
 import re
-import signal
 import subprocess
 import threading
 import unittest
 
 import numpy as np
 from changing import Changing, sample
-from support import ZRFS, read_header, say, wait_until, zrfs
+from support import ZRFS, read_header, say, stop, wait_until, zrfs
 
 PROGRAM = os.path.basename(ZRFS)[:15]
 REFUSAL = re.compile(rb"process (\d+) \(%s\)" % re.escape(PROGRAM.encode()))
@@ -97,7 +96,7 @@ class TwoWriters(Changing):
         try:
             begun = lambda: os.path.getsize(self.store / "0.zr") > size or process.poll() is not None
             wait_until(begun, "the append has begun", 60)
-            process.send_signal(signal.SIGSTOP)
+            stop(process.pid)
             self.assertIsNone(process.poll(), "the append was over before it could be stopped")
             for _ in range(3):
                 done = zrfs("import", "--append", self.dir / "small.npy", self.store, check=None, timeout=30)
