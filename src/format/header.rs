@@ -1,6 +1,6 @@
 //! The 16 bytes at the head of meta.zr.
 
-use super::limits::{HEADER_BYTES, MAX_CHUNKS, MAX_RECORDS, V1_MAX_RECORD, V2_MAX_RECORD};
+use super::limits::{HEADER_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, V1_MAX_RECORD, V2_MAX_RECORD};
 use super::{Fault, entry_at};
 
 const MAGIC: [u8; 4] = *b"ZREC";
@@ -51,6 +51,11 @@ impl Header {
     /// The header of an empty store.
     pub fn empty(version: Version) -> Header {
         Header { version, tail_chunk: 0, tail_offset: 0, length: 0 }
+    }
+
+    /// Bytes of the chunks up to the frontier.
+    pub fn chunk_bytes(&self) -> u64 {
+        u64::from(self.tail_chunk) * MAX_CHUNK_BYTES + u64::from(self.tail_offset)
     }
 
     /// As [`Header::parse`], also for a store in which delete, compact or repair has not finished: then the second is

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags};
 
 use super::{Access, Attributes, Directory, Lease, Lock, Map, Process, StorageFile};
 use super::{fork, lease, lock, processes, space};
@@ -136,6 +137,11 @@ impl StorageFile for DiskFile {
             }
         }
         Ok(done)
+    }
+
+    fn will_need(&self, at: u64, len: u64) {
+        // Where the file system can't, nothing is lost.
+        let _ = rustix::fs::fadvise(&self.file, at, NonZero::new(len), Advice::WillNeed);
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {

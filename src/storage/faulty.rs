@@ -1,6 +1,7 @@
 //! The disk's twin for tests: a real folder, where every change is recorded and a chosen one fails.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -48,12 +49,19 @@ struct State {
     once: bool,
     failed: bool,
     no_locks: bool,
+    /// What was asked for ahead of need.
+    wanted: Vec<(String, Range<u64>)>,
 }
 
 impl Script {
     /// The changes so far, in order; forgets them.
     pub(crate) fn take(&self) -> Vec<Op> {
         std::mem::take(&mut self.0.lock().unwrap().done)
+    }
+
+    /// The ranges that were asked for ahead of need, in order; forgets them.
+    pub(crate) fn take_wanted(&self) -> Vec<(String, Range<u64>)> {
+        std::mem::take(&mut self.0.lock().unwrap().wanted)
     }
 
     /// After `count` more changes every one fails with `errno`.
@@ -186,6 +194,11 @@ struct FaultyFile {
 impl StorageFile for FaultyFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         self.file.read_at(buf, at)
+    }
+
+    fn will_need(&self, at: u64, len: u64) {
+        self.script.0.lock().unwrap().wanted.push((self.name.clone(), at..at + len));
+        self.file.will_need(at, len);
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {

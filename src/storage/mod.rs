@@ -26,6 +26,7 @@ mod list;
 mod lock;
 #[allow(unsafe_code, reason = "reads of mapped memory")]
 mod map;
+mod memory;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "tests that fork")]
 pub(crate) mod own_process;
@@ -39,6 +40,7 @@ mod space;
 pub use descriptors::{duplicate, keep_from_children};
 pub use disk::{Disk, open_regular};
 pub use map::Map;
+pub use memory::available_memory;
 pub use processes::{Process, servers, users};
 pub use signals::unblock;
 
@@ -116,6 +118,8 @@ pub trait Directory: Send + Sync {
 pub trait StorageFile: Send + Sync {
     /// Reads into `buf` until it is full or the file ends; returns the bytes read.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Asks the system to read a range into memory, and does not wait. What can't be read is told by who reads it.
+    fn will_need(&self, at: u64, len: u64);
     /// Writes all of `bytes`.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// Size, allocation and time of change.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
+use super::ahead::Asked;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{MAX_CHUNK_BYTES, MAX_CHUNKS};
 use crate::storage::{Access, Attributes, Directory, Map, StorageFile};
@@ -32,6 +33,7 @@ pub(super) struct Chunk {
     map: Option<Map>,
     /// Size in bytes when it was last looked at. It only has to be looked at again for what lies behind it.
     len: AtomicU64,
+    asked: Asked,
 }
 
 impl Chunks {
@@ -61,7 +63,7 @@ impl Chunks {
             _ => Error::io(format!("can't open {}", path.display()), e),
         })?;
         let map = file.map(MAX_CHUNK_BYTES).ok();
-        let chunk = Chunk { path, file, map, len: AtomicU64::new(0) };
+        let chunk = Chunk { path, file, map, len: AtomicU64::new(0), asked: Asked::new() };
         chunk.current_len()?;
         Ok(slot.get_or_init(|| Box::new(chunk)))
     }
@@ -123,6 +125,16 @@ impl Chunk {
     pub(super) fn read(&self, dst: &mut [u8], at: u64) -> Result<()> {
         let n = self.file.read_at(dst, at).map_err(|e| self.io("read", e))?;
         if n == dst.len() { Ok(()) } else { Err(self.short(at + dst.len() as u64, at + n as u64)) }
+    }
+
+    /// Before a record is read from the file: asks for what lies around it, where nobody has yet. `stored` gives the bytes of
+    /// the whole store.
+    #[inline]
+    pub(super) fn ask_around(&self, at: u64, len: u64, stored: impl FnOnce() -> u64) {
+        let wanted = self.asked.around(at, len, stored);
+        if !wanted.is_empty() {
+            self.file.will_need(wanted.start, wanted.end - wanted.start);
+        }
     }
 
     /// Copies from the mapping where there is one. The caller calls [`Chunk::still_reaches`] after its last copy:

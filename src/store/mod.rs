@@ -5,6 +5,7 @@
 //! the same is held by locks on bytes of meta.zr (see `locks`). Readers take no lock: what they see is complete before
 //! the state's length names it, because data is written before the table and the table before the header.
 
+mod ahead;
 mod append;
 mod checkpoint;
 mod chunks;

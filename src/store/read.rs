@@ -260,8 +260,12 @@ impl Store {
             return Ok(());
         }
         let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
+        let at = u64::from(loc.offset) + u64::from(start);
         chunk
-            .and_then(|chunk| chunk.read(dst, u64::from(loc.offset) + u64::from(start)))
+            .and_then(|chunk| {
+                chunk.ask_around(at, u64::from(len), || state.stored());
+                chunk.read(dst, at)
+            })
             .map_err(|e| self.name_record(index, e))
     }
 
@@ -325,13 +329,20 @@ impl Store {
             if let Some(ahead) = ahead.filter(|ahead| ahead.chunk_id == loc.chunk_id) {
                 chunk.prefetch(u64::from(ahead.offset));
             }
-            self.read_one(chunk, loc, dst, &mut mapped).map_err(|e| self.name_record(*index, e))?;
+            self.read_one(state, chunk, loc, dst, &mut mapped).map_err(|e| self.name_record(*index, e))?;
         }
         mapped.check(self, state)
     }
 
     #[inline]
-    fn read_one(&self, chunk: &Chunk, loc: &RecordLoc, dst: &mut [u8], mapped: &mut Mapped) -> Result<()> {
+    fn read_one(
+        &self,
+        state: &State,
+        chunk: &Chunk,
+        loc: &RecordLoc,
+        dst: &mut [u8],
+        mapped: &mut Mapped,
+    ) -> Result<()> {
         chunk.reaches(loc.end())?;
         match loc.compress {
             Compress::Raw if dst.len() < READ_FROM_FILE => {
@@ -340,6 +351,7 @@ impl Store {
             }
             Compress::Raw => chunk.read(dst, u64::from(loc.offset)),
             Compress::Deflate => with_scratch(loc.phys_length as usize, |stored| {
+                chunk.ask_around(u64::from(loc.offset), u64::from(loc.phys_length), || state.stored());
                 chunk.read(stored, u64::from(loc.offset))?;
                 if codec::inflate(stored, dst) {
                     return Ok(());

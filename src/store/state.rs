@@ -103,6 +103,11 @@ impl State {
         **self.header.load()
     }
 
+    /// Bytes that the records take in the chunks.
+    pub(super) fn stored(&self) -> u64 {
+        self.header().chunk_bytes()
+    }
+
     /// Whether entries stand for the table's.
     #[inline]
     pub(super) fn has_overlay(&self) -> bool {

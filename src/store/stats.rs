@@ -69,7 +69,7 @@ impl Store {
             records: u64::from(header.length),
             live_bytes: 0,
             logical_bytes: 0,
-            chunk_bytes: u64::from(header.tail_chunk) * MAX_CHUNK_BYTES + u64::from(header.tail_offset),
+            chunk_bytes: header.chunk_bytes(),
             freeable: 0,
             damaged: u64::from(header.length - there),
             named: self.names()?.map_or(Ok(0), |names| names.named())?,

@@ -593,3 +593,37 @@ fn an_appender_reads_what_it_has_appended() {
     drop(appender);
     assert_eq!(store.read(0).unwrap(), b"old");
 }
+
+#[test]
+fn what_lies_around_a_record_is_asked_for_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = Script::default();
+    let store = create(dir.path(), &script);
+    // No record deflates to less than a quarter of its length.
+    let mut random = 1u32;
+    let bytes: Vec<u8> = (0..2_000_000)
+        .map(|_| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 29) as u8
+        })
+        .collect();
+    store.append(&bytes, 100_000, Codec::default()).unwrap();
+    store.append(&bytes, 100_000, Codec::Raw).unwrap();
+    store.sync().unwrap();
+    let block = 256 << 10;
+    let wanted = |index: u64| {
+        assert_eq!(store.read(index).unwrap(), bytes[index as usize % 20 * 100_000..][..100_000]);
+        script.take_wanted()
+    };
+    assert_eq!(wanted(0), [("0.zr".to_owned(), 0..block)]);
+    assert_eq!(wanted(1), [], "the same block");
+    let last = store.location(19).unwrap();
+    let around = u64::from(last.offset) / block * block..last.end().next_multiple_of(block);
+    assert!(around.start > block);
+    assert_eq!(wanted(19), [("0.zr".to_owned(), around)]);
+    assert_eq!(wanted(39), [], "the system reads around mapped ones by itself");
+    assert_eq!(
+        store.gather(&[0, 1, 19], &mut vec![0; 300_000], 100_000).map(|()| script.take_wanted()).unwrap(),
+        []
+    );
+}
