@@ -3,7 +3,7 @@
 //! Records are drawn at random, but sooner or later all of them: so the first read in a block of a chunk asks the system for
 //! all of the block, in one request, and the reads that follow there find it in memory. Each block is asked for once, so no
 //! more than the store is read in addition, and none at all where the store is too large to stay in memory: what was read
-//! along would be gone before it is needed. Mapped reads need none of this, the system reads around those by itself.
+//! along would be gone before it is needed. A block that follows one is asked for with some behind it. Mapped reads need none of this, the system reads around those by itself.
 //!
 //! Shared: bits, set by whoever comes first.
 
@@ -15,6 +15,9 @@ use crate::storage;
 
 /// Bytes that are asked for together. Fewer make more requests of a whole store, more make the first reads wait longer.
 const BLOCK: u64 = 256 << 10;
+
+/// Blocks that are asked for beyond one that follows another: records are being read in order, most likely.
+const FURTHER: usize = 3;
 
 const UNDECIDED: u8 = 0;
 const FITS: u8 = 1;
@@ -44,7 +47,10 @@ impl Asked {
         let mut wanted = blocks.filter(|&block| self.set(block));
         let Some(first) = wanted.next() else { return 0..0 };
         let last = wanted.last().unwrap_or(first);
-        first * BLOCK..(last + 1) * BLOCK
+        let follows = first.checked_sub(1).is_some_and(|before| self.is_set(before));
+        let further =
+            (last + 1..).take(if follows { FURTHER } else { 0 }).take_while(|&block| self.set(block));
+        first * BLOCK..(further.last().unwrap_or(last) + 1) * BLOCK
     }
 
     /// Decided once: whether the store stays in memory when it was read.
@@ -85,9 +91,16 @@ mod tests {
         let around = |at, len| asked.around(at, len, || 0);
         assert_eq!(around(BLOCK * 3 + 5, 100), BLOCK * 3..BLOCK * 4);
         assert_eq!(around(BLOCK * 3, BLOCK), 0..0);
-        assert_eq!(around(BLOCK * 4 - 1, 2), BLOCK * 4..BLOCK * 5, "the second block of two");
-        assert_eq!(around(BLOCK * 2, BLOCK * 4), BLOCK * 2..BLOCK * 6, "those between are in memory");
-        assert_eq!(around(MAX_CHUNK_BYTES - 1, 1), MAX_CHUNK_BYTES - BLOCK..MAX_CHUNK_BYTES);
+        assert_eq!(
+            around(BLOCK * 4 - 1, 2),
+            BLOCK * 4..BLOCK * 8,
+            "the second block of two: they follow each other"
+        );
+        assert_eq!(around(BLOCK * 8, 1), BLOCK * 8..BLOCK * 12);
+        assert_eq!(around(BLOCK * 2, BLOCK * 11), BLOCK * 2..BLOCK * 13, "those between are in memory");
+        assert_eq!(around(BLOCK * 14, 1), BLOCK * 14..BLOCK * 15);
+        assert_eq!(around(BLOCK * 13, 1), BLOCK * 13..BLOCK * 14, "up to what was asked for");
+        assert_eq!(around(MAX_CHUNK_BYTES - BLOCK - 1, 2), MAX_CHUNK_BYTES - 2 * BLOCK..MAX_CHUNK_BYTES);
         assert_eq!(around(MAX_CHUNK_BYTES - 1, 1), 0..0);
         assert_eq!(around(MAX_CHUNK_BYTES, 9), 0..0, "no chunk goes so far");
         assert_eq!(around(7, 0), 0..BLOCK);
