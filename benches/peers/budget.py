@@ -28,13 +28,13 @@ class Budget:
             else:
                 yield part, Budget(left * weight(part) / sum(weight(later) for later in parts[number:]))
 
-    def rounds(self, most):
+    def rounds(self, most, kind=lambda number: None):
         """Numbers of rounds: one at least, `most` at most, and none that would end too late if it took as long as the
-        longest before it."""
-        longest = 0
+        longest of its kind before it."""
+        longest = {}
         for number in range(most):
-            begin = time.monotonic()
-            if number and self.end is not None and begin + longest > self.end:
-                return
+            begin, before = time.monotonic(), longest.get(kind(number), 0)
+            if number and self.end is not None and begin + before > self.end:
+                continue
             yield number
-            longest = max(longest, time.monotonic() - begin)
+            longest[kind(number)] = max(before, time.monotonic() - begin)

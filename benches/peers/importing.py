@@ -25,7 +25,8 @@ class Case(NamedTuple):
 
 CASES = [
     Case("12 KiB files", 12 * KIB, 20_000, 1_000),
-    Case("1 KiB files", KIB, 100_000, 10_000),
+    # mksquashfs takes minutes for 100,000 of them.
+    Case("1 KiB files", KIB, 40_000, 10_000),
 ]
 
 

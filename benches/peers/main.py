@@ -88,10 +88,10 @@ class Run:
             self.part = part
             yield case
 
-    def rounds(self):
-        """The rounds that fit into the case's time."""
+    def rounds(self, kind=lambda number: None):
+        """The rounds that fit into the case's time; those of a kind take about as long as each other."""
         most = ROUNDS[self.results.subject]
-        yield from self.part.rounds(1 if self.smoke else min(3, most) if self.quick else most)
+        yield from self.part.rounds(1 if self.smoke else min(3, most) if self.quick else most, kind)
 
     def leave_out(self, what, why):
         """Says once that something is not measured."""

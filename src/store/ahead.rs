@@ -1,9 +1,10 @@
 //! Reading ahead of need, around what is read.
 //!
 //! Records are drawn at random, but sooner or later all of them: so the first read in a block of a chunk asks the system for
-//! all of the block, in one request, and the reads that follow there find it in memory. Each block is asked for once, so no
-//! more than the store is read in addition, and none at all where the store is too large to stay in memory: what was read
-//! along would be gone before it is needed. A block that follows one is asked for with some behind it. Mapped reads need none of this, the system reads around those by itself.
+//! all of the block, in one request, and the reads that follow there find it in memory. A block that follows one that was
+//! asked for is asked for with some behind it, so who reads in order waits less often. Each block is asked for once, so no
+//! more than the store is read in addition; and none at all where the store is too large to stay in memory: what was read
+//! along would be gone before it is needed. Mapped reads need none of this, the system reads around those by itself.
 //!
 //! Shared: bits, set by whoever comes first.
 
