@@ -47,7 +47,7 @@ install -D -s -m 755 "$programs/mount-zrfs" "$tree/bin/mount.zrfs"
 doc=$tree/share/doc/zrfs
 mkdir -p "$doc/docs" "$doc/examples"
 cp README.md CHANGELOG.md LICENSE "$doc"
-cp docs/*.md "$doc/docs"
+cp docs/*.md docs/*.svg "$doc/docs"
 cp -R examples/*.py examples/*.sh packaging/systemd/* "$doc/examples"
 # `cp` keeps no modes of its own: what git has is 644 or 755.
 find "$tree" -type f ! -perm -100 -exec chmod 644 {} +

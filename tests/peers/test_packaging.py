@@ -20,7 +20,10 @@ COMMANDS = [
 PAGES = ["man1/zrfs.1", *(f"man1/zrfs-{command}.1" for command in COMMANDS), "man8/mount.zrfs.8"]
 UNITS = ["fstab", "srv-photos.mount", "srv-photos.automount", "zrfs-photos.service", "user/zrfs@.service"]
 EXAMPLES = sorted(path.name for suffix in ("py", "sh") for path in (ROOT / "examples").glob(f"*.{suffix}"))
-DOCUMENTS = ["README.md", "docs/FORMAT.md", "docs/SEMANTICS.md", *(f"examples/{name}" for name in [*UNITS, *EXAMPLES])]
+DOCUMENTS = [
+    "README.md", "docs/FORMAT.md", "docs/PERFORMANCE.md", "docs/SEMANTICS.md", "docs/speed.svg",
+    *(f"examples/{name}" for name in [*UNITS, *EXAMPLES]),
+]
 CONTENTS = [b"zero", b"one", text(100_000)]
 
 
