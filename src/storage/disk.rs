@@ -2,7 +2,7 @@
 //! is renamed.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{Advice, AtFlags, Mode, OFlags};
+use rustix::io::ReadWriteFlags;
 
 use super::{Access, Attributes, Directory, Lease, Lock, Map, Process, StorageFile};
 use super::{fork, lease, lock, processes, space};
@@ -137,6 +138,10 @@ impl StorageFile for DiskFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_cached(&self, buf: &mut [u8], at: u64) -> usize {
+        rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, ReadWriteFlags::NOWAIT).unwrap_or(0)
     }
 
     fn will_need(&self, at: u64, len: u64) {

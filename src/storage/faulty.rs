@@ -196,6 +196,11 @@ impl StorageFile for FaultyFile {
         self.file.read_at(buf, at)
     }
 
+    /// Nothing is in memory here.
+    fn read_cached(&self, _buf: &mut [u8], _at: u64) -> usize {
+        0
+    }
+
     fn will_need(&self, at: u64, len: u64) {
         self.script.0.lock().unwrap().wanted.push((self.name.clone(), at..at + len));
         self.file.will_need(at, len);

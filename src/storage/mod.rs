@@ -118,6 +118,9 @@ pub trait Directory: Send + Sync {
 pub trait StorageFile: Send + Sync {
     /// Reads into `buf` until it is full or the file ends; returns the bytes read.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Reads what is in memory of the bytes at `at`, without waiting for a disk; gives how many: none also where the file
+    /// system can't tell.
+    fn read_cached(&self, buf: &mut [u8], at: u64) -> usize;
     /// Asks the system to read a range into memory, and does not wait. What can't be read is told by who reads it.
     fn will_need(&self, at: u64, len: u64);
     /// Writes all of `bytes`.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use once_cell::race::OnceBox;
 
-use super::ahead::Asked;
+use super::ahead::Ahead;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{MAX_CHUNK_BYTES, MAX_CHUNKS};
 use crate::storage::{Access, Attributes, Directory, Map, StorageFile};
@@ -33,7 +33,7 @@ pub(super) struct Chunk {
     map: Option<Map>,
     /// Size in bytes when it was last looked at. It only has to be looked at again for what lies behind it.
     len: AtomicU64,
-    asked: Asked,
+    ahead: Ahead,
 }
 
 impl Chunks {
@@ -63,7 +63,7 @@ impl Chunks {
             _ => Error::io(format!("can't open {}", path.display()), e),
         })?;
         let map = file.map(MAX_CHUNK_BYTES).ok();
-        let chunk = Chunk { path, file, map, len: AtomicU64::new(0), asked: Asked::new() };
+        let chunk = Chunk { path, file, map, len: AtomicU64::new(0), ahead: Ahead::default() };
         chunk.current_len()?;
         Ok(slot.get_or_init(|| Box::new(chunk)))
     }
@@ -127,14 +127,17 @@ impl Chunk {
         if n == dst.len() { Ok(()) } else { Err(self.short(at + dst.len() as u64, at + n as u64)) }
     }
 
-    /// Before a record is read from the file: asks for what lies around it, where nobody has yet. `stored` gives the bytes of
-    /// the whole store.
-    #[inline]
-    pub(super) fn ask_around(&self, at: u64, len: u64, stored: impl FnOnce() -> u64) {
-        let wanted = self.asked.around(at, len, stored);
+    /// As [`Chunk::read`], for records: where this one is not in memory, what lies around it is asked for, too, see
+    /// [`Ahead`]. `stored` gives the bytes of the whole store.
+    pub(super) fn read_around(&self, dst: &mut [u8], at: u64, stored: impl FnOnce() -> u64) -> Result<()> {
+        let n = self.file.read_cached(dst, at);
+        let Some(rest) = dst.get_mut(n..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
+        let (at, len) = (at + n as u64, rest.len() as u64);
+        let wanted = self.ahead.around(at, len, stored());
         if !wanted.is_empty() {
-            self.file.will_need(wanted.start, wanted.end - wanted.start);
+            self.file.will_need(wanted.start, wanted.end.saturating_sub(wanted.start));
         }
+        self.read(rest, at)
     }
 
     /// Copies from the mapping where there is one. The caller calls [`Chunk::still_reaches`] after its last copy:

@@ -262,10 +262,7 @@ impl Store {
         let chunk = state.chunks.get(self.dir.as_ref(), loc.chunk_id);
         let at = u64::from(loc.offset) + u64::from(start);
         chunk
-            .and_then(|chunk| {
-                chunk.ask_around(at, u64::from(len), || state.stored());
-                chunk.read(dst, at)
-            })
+            .and_then(|chunk| chunk.read_around(dst, at, || state.stored()))
             .map_err(|e| self.name_record(index, e))
     }
 
@@ -351,8 +348,7 @@ impl Store {
             }
             Compress::Raw => chunk.read(dst, u64::from(loc.offset)),
             Compress::Deflate => with_scratch(loc.phys_length as usize, |stored| {
-                chunk.ask_around(u64::from(loc.offset), u64::from(loc.phys_length), || state.stored());
-                chunk.read(stored, u64::from(loc.offset))?;
+                chunk.read_around(stored, u64::from(loc.offset), || state.stored())?;
                 if codec::inflate(stored, dst) {
                     return Ok(());
                 }

@@ -595,7 +595,7 @@ fn an_appender_reads_what_it_has_appended() {
 }
 
 #[test]
-fn what_lies_around_a_record_is_asked_for_once() {
+fn what_lies_around_a_record_that_is_not_in_memory_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let script = Script::default();
     let store = create(dir.path(), &script);
@@ -615,15 +615,14 @@ fn what_lies_around_a_record_is_asked_for_once() {
         assert_eq!(store.read(index).unwrap(), bytes[index as usize % 20 * 100_000..][..100_000]);
         script.take_wanted()
     };
-    assert_eq!(wanted(0), [("0.zr".to_owned(), 0..block)]);
-    assert_eq!(wanted(1), [], "the same block");
+    let stored = store.stats().unwrap().chunk_bytes;
+    for _ in 0..stored / block / 4 {
+        assert_eq!(wanted(0), [], "few records are read alone");
+    }
+    assert_eq!(wanted(0), [("0.zr".to_owned(), 0..4 * block)], "from the start on, in order");
     let last = store.location(19).unwrap();
     let around = u64::from(last.offset) / block * block..last.end().next_multiple_of(block);
     assert!(around.start > block);
     assert_eq!(wanted(19), [("0.zr".to_owned(), around)]);
     assert_eq!(wanted(39), [], "the system reads around mapped ones by itself");
-    assert_eq!(
-        store.gather(&[0, 1, 19], &mut vec![0; 300_000], 100_000).map(|()| script.take_wanted()).unwrap(),
-        []
-    );
 }
