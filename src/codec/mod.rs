@@ -1,12 +1,20 @@
-//! Raw and Deflate: one record at a time, with scratch that each thread keeps. Knows no file.
+//! Raw and Deflate, with scratch that each thread keeps. Knows no file.
 //!
-//! Two backends with the same results but for size and speed: libdeflate (feature `libdeflate`, the default) and
+//! One record is encoded at a time, and decoded by [`inflate`]; several are decoded together by [`Inflaters`], our own decoder,
+//! which is the faster way.
+//!
+//! There are two backends with the same results but for size and speed: libdeflate (feature `libdeflate`, the default) and
 //! zlib-rs through flate2, which is pure Rust and the check on the other in tests.
 
 mod backend;
+mod bits;
+mod huffman;
+mod interleaved;
 
 use backend::{Deflater, Inflater};
 use std::cell::RefCell;
+
+pub use interleaved::{Inflaters, Undecodable, with_inflaters};
 
 /// How appended records are to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,55 +108,4 @@ pub fn inflate(stored: &[u8], dst: &mut [u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::backend::pure::Inflater as PureInflater;
-    use super::*;
-    use proptest::prelude::*;
-
-    /// The other backend's decoder, whichever is built in.
-    fn inflate_by_flate2(stored: &[u8], len: usize) -> Option<Vec<u8>> {
-        let mut out = vec![0; len];
-        PureInflater::new().inflate(stored, &mut out).then_some(out)
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_encoded_decodes_by_both_backends(seed in 0u8..4, len in 0usize..70_000, level in 0u8..14) {
-            let record: Vec<u8> = (0..len).map(|i| match seed {
-                0 => 0,
-                1 => (i / 7) as u8,
-                2 => ((i * i) >> 3) as u8,
-                _ => (i as u32).wrapping_mul(2_654_435_761).rotate_left(9) as u8,
-            }).collect();
-            let mut out = vec![9];
-            let deflated = Encoder::new(Codec::Flate(level)).encode(&record, &mut out);
-            let stored = &out[1..];
-            if deflated {
-                prop_assert!(stored.len() * 50 <= record.len() * 49);
-                let mut back = vec![0; len];
-                prop_assert!(inflate(stored, &mut back));
-                prop_assert_eq!(&back, &record);
-                prop_assert_eq!(inflate_by_flate2(stored, len), Some(record));
-            } else {
-                prop_assert_eq!(stored, &record[..]);
-            }
-        }
-
-        #[test]
-        fn hostile_bytes_are_refused_not_fatal(stored in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let mut out = vec![0; 1000];
-            let ours = inflate(&stored, &mut out);
-            prop_assert_eq!(ours, inflate_by_flate2(&stored, 1000).is_some());
-        }
-    }
-
-    #[test]
-    fn a_wrong_length_is_refused() {
-        let mut stored = Vec::new();
-        assert!(Encoder::new(Codec::default()).encode(&[5; 1000], &mut stored));
-        for len in [0, 999, 1001] {
-            assert!(!inflate(&stored, &mut vec![0; len]), "{len} bytes");
-        }
-        assert!(!inflate(&stored[..stored.len() - 1], &mut [0; 1000]));
-    }
-}
+mod tests;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::chunks::Chunk;
 use super::state::{Published, State};
 use super::{Store, out_of_range, shards};
-use crate::codec;
+use crate::codec::{self, Inflaters, Undecodable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, RecordLoc};
 
@@ -53,7 +53,7 @@ impl Store {
     pub(super) fn read_located(&self, state: &State, index: u64, loc: RecordLoc) -> Result<Vec<u8>> {
         let mut record = Vec::new();
         resize(&mut record, loc.logic_length as usize).map_err(|e| self.name_record(index, e))?;
-        self.run_shard(state, &mut [Job { index, loc, dst: &mut record }])?;
+        self.run(state, &mut [Job { index, loc, dst: &mut record }], 0)?;
         Ok(record)
     }
 
@@ -304,15 +304,29 @@ impl Store {
 
     fn run(&self, state: &State, jobs: &mut [Job<'_>], cost: u64) -> Result<()> {
         let threads = shards::threads_for(jobs.len(), cost);
-        shards::for_each_shard(jobs, threads, |shard| self.run_shard(state, shard))
+        // One shard after another without a pause between them: several records are being decoded at any time.
+        shards::share(jobs, threads, |shards| {
+            codec::with_inflaters(|inflaters| {
+                let mut mapped = Mapped::default();
+                while let Some(shard) = shards.next() {
+                    self.read_shard(state, shard, inflaters, &mut mapped)?;
+                }
+                inflaters.finish().map_err(|e| self.undecodable(e))?;
+                mapped.check(self, state)
+            })
+        })
     }
 
-    fn run_shard(&self, state: &State, shard: &mut [Job<'_>]) -> Result<()> {
-        let mut mapped = Mapped::default();
+    fn read_shard<'a>(
+        &self,
+        state: &State,
+        mut shard: &'a mut [Job<'_>],
+        inflaters: &mut Inflaters<'_, 'a>,
+        mapped: &mut Mapped,
+    ) -> Result<()> {
         let mut chunk: Option<(u16, &Chunk)> = None;
-        for i in 0..shard.len() {
-            let ahead = shard.get(i + AHEAD).map(|job| job.loc);
-            let Some(Job { index, loc, dst }) = shard.get_mut(i) else { break };
+        while let Some((job, behind)) = shard.split_first_mut() {
+            let Job { index, loc, dst } = job;
             // Neighbours mostly share a chunk.
             let chunk = match chunk {
                 Some((id, open)) if id == loc.chunk_id => open,
@@ -323,45 +337,60 @@ impl Store {
                     open
                 }
             };
+            let ahead = behind.get(AHEAD - 1).map(|job| job.loc);
             if let Some(ahead) = ahead.filter(|ahead| ahead.chunk_id == loc.chunk_id) {
                 chunk.prefetch(u64::from(ahead.offset));
             }
-            self.read_one(state, chunk, loc, dst, &mut mapped).map_err(|e| self.name_record(*index, e))?;
+            match loc.compress {
+                Compress::Raw => {
+                    copy_raw(chunk, loc, dst, mapped).map_err(|e| self.name_record(*index, e))?;
+                }
+                Compress::Deflate => {
+                    let stored = inflaters.buffer().map_err(|e| self.undecodable(e))?;
+                    let stored = read_stored(state, chunk, loc, stored);
+                    let stored = stored.map_err(|e| self.name_record(*index, e))?;
+                    let len = loc.phys_length as usize;
+                    inflaters.push(*index, stored, len, dst).map_err(|e| self.undecodable(e))?;
+                }
+            }
+            shard = behind;
         }
-        mapped.check(self, state)
+        Ok(())
     }
 
-    #[inline]
-    fn read_one(
-        &self,
-        state: &State,
-        chunk: &Chunk,
-        loc: &RecordLoc,
-        dst: &mut [u8],
-        mapped: &mut Mapped,
-    ) -> Result<()> {
-        chunk.reaches(loc.end())?;
-        match loc.compress {
-            Compress::Raw if dst.len() < READ_FROM_FILE => {
-                mapped.note(loc);
-                chunk.copy(dst, u64::from(loc.offset))
-            }
-            Compress::Raw => chunk.read(dst, u64::from(loc.offset)),
-            Compress::Deflate => with_scratch(loc.phys_length as usize, |stored| {
-                chunk.read_around(stored, u64::from(loc.offset), || state.stored())?;
-                if codec::inflate(stored, dst) {
-                    return Ok(());
-                }
-                let text = format!("its {} stored bytes do not decode to {} bytes", stored.len(), dst.len());
-                Err(Error::new(ErrorKind::Damaged, text))
-            }),
-        }
+    #[cold]
+    fn undecodable(&self, Undecodable { number, stored, len }: Undecodable) -> Error {
+        let text = format!("its {stored} stored bytes do not decode to {len} bytes");
+        self.name_record(number, Error::new(ErrorKind::Damaged, text))
     }
 
     #[cold]
     fn name_record(&self, index: u64, e: Error) -> Error {
         e.within(&format!("record {index} of {} can't be read", self.path().display()))
     }
+}
+
+#[inline]
+fn copy_raw(chunk: &Chunk, loc: &RecordLoc, dst: &mut [u8], mapped: &mut Mapped) -> Result<()> {
+    chunk.reaches(loc.end())?;
+    if dst.len() < READ_FROM_FILE {
+        mapped.note(loc);
+        chunk.copy(dst, u64::from(loc.offset))
+    } else {
+        chunk.read(dst, u64::from(loc.offset))
+    }
+}
+
+/// The stored bytes of a deflated record as the first of `buffer`.
+fn read_stored(state: &State, chunk: &Chunk, loc: &RecordLoc, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+    chunk.reaches(loc.end())?;
+    let len = loc.phys_length as usize;
+    if buffer.len() < len {
+        resize(&mut buffer, len)?;
+    }
+    let stored = buffer.get_mut(..len).unwrap_or_default();
+    chunk.read_around(stored, u64::from(loc.offset), || state.stored())?;
+    Ok(buffer)
 }
 
 fn check_range(index: u64, loc: &RecordLoc, range: &Range<u32>) -> Result<()> {

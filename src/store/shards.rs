@@ -8,6 +8,7 @@
 //! thread that said so by [`stay_on_this_thread`].
 
 use std::cell::Cell;
+use std::slice::ChunksMut;
 use std::sync::{Mutex, PoisonError};
 
 use once_cell::race::OnceBox;
@@ -63,29 +64,37 @@ pub(super) fn sort(keys: &mut [u64]) {
     }
 }
 
-/// Runs `work` on contiguous shards of `items`, on `threads` threads of which the caller's is one.
+/// Where the threads of [`share`] take shards from.
+pub(super) struct Shards<'q, 'i, T>(&'q Mutex<ChunksMut<'i, T>>);
+
+impl<'i, T> Shards<'_, 'i, T> {
+    /// The next shard, until there is none.
+    pub(super) fn next(&self) -> Option<&'i mut [T]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+}
+
+/// Runs `work` on `threads` threads, of which the caller's is one, to take contiguous shards of `items` until there is none.
 ///
 /// Each thread takes the next shard when it has done one, so a thread that wakes late, or meets larger records, does
 /// not keep the others waiting.
 ///
 /// # Errors
-/// One of the shards' errors. Shards that are under way then still finish.
-pub(super) fn for_each_shard<T: Send>(
-    items: &mut [T],
+/// One of the threads' errors. The others still finish.
+pub(super) fn share<'i, T: Send>(
+    items: &'i mut [T],
     threads: usize,
-    work: impl Fn(&mut [T]) -> Result<()> + Sync,
+    work: impl Fn(&Shards<'_, 'i, T>) -> Result<()> + Sync,
 ) -> Result<()> {
-    let Some(pool) = pool().filter(|_| threads > 1) else { return work(items) };
-    let size = items.len().div_ceil(threads * SHARDS_A_THREAD).max(1);
+    let pool = pool().filter(|_| threads > 1);
+    let many = if pool.is_some() { threads * SHARDS_A_THREAD } else { 1 };
+    let size = items.len().div_ceil(many).max(1);
     let queue = Mutex::new(items.chunks_mut(size));
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let Some(pool) = pool else { return work(&Shards(&queue)) };
     let failed = Mutex::new(None);
     let run = || {
-        while let Some(shard) = next() {
-            if let Err(e) = work(shard) {
-                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                return;
-            }
+        if let Err(e) = work(&Shards(&queue)) {
+            failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
         }
     };
     pool.in_place_scope(|scope| {
@@ -95,6 +104,23 @@ pub(super) fn for_each_shard<T: Send>(
         run();
     });
     failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// As [`share`], of work that is one shard's alone.
+///
+/// # Errors
+/// As for [`share`].
+pub(super) fn for_each_shard<T: Send>(
+    items: &mut [T],
+    threads: usize,
+    work: impl Fn(&mut [T]) -> Result<()> + Sync,
+) -> Result<()> {
+    share(items, threads, |shards| {
+        while let Some(shard) = shards.next() {
+            work(shard)?;
+        }
+        Ok(())
+    })
 }
 
 /// Estimated nanoseconds to read a record of `stored` bytes that decodes to `len`.
