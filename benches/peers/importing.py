@@ -7,54 +7,83 @@ import sys
 import time
 from typing import NamedTuple
 
-from data import KIB, MIB, source
+import numpy as np
+
+from data import BATCH, KIB, MIB, checksum, source, splitmix
+from files import pictures
+from listing import CLIP_ART
+from mounts import PATH, squash
 from results import say
-from sides import LOADERX, ZRFS, Wrong, in_turn
+from sides import LOADERX, ZRFS, Wrong, expect, in_turn
 
 TAR = "tar cf"
 SQUASHFS = "mksquashfs gzip"
+JPEG = "110 kB JPEG files"
+OPENCLIPART = "openclipart"
 
 
 class Case(NamedTuple):
     name: str
-    item_len: int
-    records: int
+    # Bytes of correlated data in a file, about or exactly; None for what is no such data.
+    item_len: int | None
+    records: int | None
     # Files of a folder.
-    folder: int
+    folder: int | None = None
+    equal: bool = False
 
 
 CASES = [
-    Case("12 KiB files", 12 * KIB, 20_000, 1_000),
-    # mksquashfs takes minutes for 100,000 of them.
-    Case("1 KiB files", KIB, 40_000, 10_000),
+    Case("about 12 KiB files", 12 * KIB, 10_000, 1_000),
+    Case("about 1 KiB files", KIB, 20_000, 5_000),
+    # loaderx's Dataset takes records of one length alone. mksquashfs compares all files of one length with each other.
+    Case("12 KiB files of one length", 12 * KIB, 10_000, 1_000, equal=True),
+    Case(JPEG, None, 1_000),
+    Case(OPENCLIPART, None, None),
 ]
 
 
 def measure(run):
-    for case in run.cases(CASES):
-        measure_case(run, case)
-
-
-def measure_case(run, case):
-    records = run.records(case.records)
-    say(f"import of {records} {case.name}")
-    array = source(run.folder, "walk", case.item_len, records)
     tree = run.path("tree")
-    for i, record in enumerate(array):
+    for case in run.cases(CASES):
+        if make(run, case, tree):
+            measure_case(run, case, tree)
+            shutil.rmtree(tree)
+
+
+def make(run, case, tree):
+    """The folder of a case, if it can be had."""
+    if case.name == JPEG:
+        return pictures(run, tree, run.records(case.records))
+    if case.name == OPENCLIPART:
+        return clip_art(run, tree)
+    records = run.records(case.records)
+    # 75% to 125% of the length.
+    lengths = np.full(records, case.item_len) if case.equal else (
+        case.item_len * 3 // 4 + splitmix(3, np.arange(records)) % np.uint64(case.item_len // 2 + 1))
+    array = source(run.folder, "walk", int(lengths.max()), records)
+    for i, (record, length) in enumerate(zip(array, lengths.tolist())):
         folder = os.path.join(tree, f"class{i // case.folder:04}")
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, f"{i:06}.bin"), "wb") as file:
-            file.write(record)
-    ways = {
-        ZRFS: lambda out: command(run.args.zrfs, "import", tree, out),
-        TAR: lambda out: command("tar", "cf", out, "-C", tree, "."),
-        LOADERX: lambda out: loaderx(tree, out),
-    }
-    if shutil.which("mksquashfs"):
-        ways[SQUASHFS] = lambda out: command(
-            "mksquashfs", tree, out, "-comp", "gzip", "-noappend", "-quiet", "-no-progress")
-    else:
-        say("mksquashfs is left out: apt-get install squashfs-tools")
+            file.write(record[:length])
+    return True
+
+
+def clip_art(run, tree):
+    """A real tree, with links followed, as an import follows them."""
+    if not os.path.isdir(CLIP_ART):
+        run.leave_out(f"import of {OPENCLIPART}", f"no {CLIP_ART}: apt-get install openclipart-png")
+        return False
+    first = sorted(os.listdir(CLIP_ART))[0]
+    shutil.copytree(os.path.join(CLIP_ART, first) if run.smoke or run.quick else CLIP_ART, tree)
+    return True
+
+
+def measure_case(run, case, tree):
+    paths = [os.path.join(where, name) for where, _, names in os.walk(tree) for name in names]
+    files, size = len(paths), sum(map(os.path.getsize, paths))
+    say(f"import of {files} files, {case.name}")
+    ways = ways_of(run, case, tree)
     returned, durable, sizes = ({name: [] for name in ways} for _ in range(3))
     for i in run.rounds():
         for name in in_turn(ways, i):
@@ -62,24 +91,72 @@ def measure_case(run, case):
             os.sync()
             begin = time.perf_counter()
             took = ways[name](out)
-            returned[name].append(records / took)
+            returned[name].append(files / took)
             os.sync()
-            durable[name].append(records / (time.perf_counter() - begin))
-            sizes[name].append(on_disk(out) / array.nbytes)
-            if name == ZRFS and i == 0:
-                check(run, out, array)
+            durable[name].append(files / (time.perf_counter() - begin))
+            sizes[name].append(on_disk(out) / size)
+            if i == 0:
+                check(run, case, name, out, tree)
+            if name == ZRFS and size > MIB and on_disk(out) > 1.1 * size + 256 * files:
+                # Table, checksum and name take some hundred bytes a record.
+                raise Wrong("import: the store takes more disk than the files hold bytes and what is kept beside them")
             shutil.rmtree(out) if os.path.isdir(out) else os.remove(out)
-    shutil.rmtree(tree)
     for peer in (name for name in ways if name != ZRFS):
         run.results.add(case.name, "files/s", ZRFS, returned[ZRFS], peer, returned[peer])
         run.results.add(f"{case.name}, and sync", "files/s", ZRFS, durable[ZRFS], peer, durable[peer])
         run.results.add(f"{case.name}, disk", "of source", ZRFS, sizes[ZRFS], peer, sizes[peer], at_most=True)
 
 
+def ways_of(run, case, tree):
+    """How a folder is imported, each to a path; gives back seconds."""
+    ways = {
+        ZRFS: lambda out: command(run.args.zrfs, "import", tree, out),
+        TAR: lambda out: command("tar", "cf", out, "-C", tree, "."),
+    }
+    if case.equal:
+        run.leave_out(f"{SQUASHFS} of {case.name}", "it compares them all with each other; see those of about 12 KiB")
+        return ways | {LOADERX: lambda out: loaderx(tree, out)}
+    run.leave_out(f"{LOADERX} in imports of files of many lengths", "its Dataset takes records of one length")
+    missing = [program for program in ("mksquashfs", "unsquashfs") if not shutil.which(program, path=PATH)]
+    if missing:
+        run.leave_out(SQUASHFS, f"no {', '.join(missing)}: apt-get install squashfs-tools, or benches/peers/set_up.sh")
+    else:
+        ways[SQUASHFS] = lambda out: command(*squash(tree, out))
+    return ways
+
+
+def check(run, case, name, out, tree):
+    """Whether what was made holds the files: all is read back."""
+    if name == LOADERX:
+        check_loaderx(run, out, tree)
+        return
+    back = run.path("back")
+    os.mkdir(back)
+    command(*{
+        ZRFS: [run.args.zrfs, "export", out, back],
+        TAR: ["tar", "xf", out, "-C", back],
+        SQUASHFS: ["unsquashfs", "-quiet", "-no-progress", "-force", "-dest", back, out],
+    }[name])
+    # It ends with status 1 where a name or a byte differs.
+    command("diff", "--recursive", tree, back)
+    shutil.rmtree(back)
+
+
+def check_loaderx(run, out, tree):
+    """The files of one length, in the order of their paths."""
+    paths = sorted(os.path.join(where, name) for where, _, names in os.walk(tree) for name in names)
+    rows = np.stack([np.fromfile(path, np.uint8) for path in paths])
+    with run.start(LOADERX) as sides:
+        sides[LOADERX].ask("open", out)
+        seen = sides[LOADERX].ask("whole", rows.shape[1], BATCH)
+    expect(f"import by {LOADERX}", seen, [checksum(rows[at:at + BATCH]) for at in range(0, len(rows), BATCH)])
+
+
 def command(*words):
     """Seconds that a command takes."""
     begin = time.perf_counter()
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                          env={**os.environ, "PATH": PATH})
     took = time.perf_counter() - begin
     if done.returncode:
         raise Wrong(f"{' '.join(words)}: {done.stdout.decode(errors='replace').strip()}")
@@ -102,15 +179,3 @@ def on_disk(path):
         return os.stat(path).st_blocks * 512
     return sum(os.stat(os.path.join(where, name)).st_blocks * 512
                for where, _, names in os.walk(path) for name in names)
-
-
-def check(run, store, array):
-    done = subprocess.run([run.args.zrfs, "cat", store, f"0-{len(array) - 1}"], stdin=subprocess.DEVNULL,
-                          capture_output=True, check=False)
-    if done.stdout != array.tobytes():
-        raise Wrong(f"import: the store holds other bytes than the files ({done.stderr.decode(errors='replace')})")
-    if MIB > array.nbytes:
-        return
-    # Table, checksum and name take some hundred bytes a record.
-    if on_disk(store) > 1.1 * array.nbytes + 256 * len(array):
-        raise Wrong("import: the store takes more disk than the files hold bytes and what is kept beside them")
