@@ -11,7 +11,7 @@
 //! | command | answer |
 //! |---|---|
 //! | `open STORE` | number of records |
-//! | `gather ITEM_LEN BATCH ROUNDS SEED` | time of ROUNDS gathers, checksum of the last batch |
+//! | `gather ITEM_LEN BATCH ROUNDS SEED MODE` | time of ROUNDS gathers, checksum of the last batch |
 //! | `check ITEM_LEN BATCH ROUNDS SEED` | checksum of each of these batches |
 //! | `whole ITEM_LEN BATCH` | checksum of each batch of all records in their order |
 //! | `close` | nothing |
@@ -19,7 +19,7 @@
 //! | `create STORE` | nothing (zrfs only) |
 //! | `append STORE CODEC ITEM_LEN STEP` | time of the appends, STEP records each; time of the sync after |
 //! | `write STORE FILE CODEC` | nothing; `Dataset.write` of a .npy (Python only) |
-//! | `stream DATA LABEL WORKERS PREFETCH SEED` | nothing; a loader runs, iid; zrfs takes 0 for its defaults |
+//! | `stream DATA LABEL WORKERS PREFETCH SEED` | time of starting a loader, iid; zrfs takes 0 for its defaults |
 //! | `batches BEFORE STEPS` | time of STEPS batches of the loader, after BEFORE others |
 //! | `batchsums STEPS` | of each of the next STEPS batches: checksum of data, checksum of labels |
 //! | `indices MODE LENGTH SEED STEPS` | the first STEPS batches of indices |
@@ -31,9 +31,10 @@
 //! | `fill STORE FOLDERS EACH ITEM_LEN` | number of records: EACH in each folder, or nameless where FOLDERS is 0 |
 //! | `firstwords STORE ITEM_LEN` | number of records, sum of their first words |
 //!
-//! CODEC is `raw` or `flate`. MODE of indices is 0 sequential, 1 iid, 2 shuffle; HOW is `next` or, in Python
+//! LABEL may be empty in Python: a loader of data alone. CODEC is `raw` or `flate`. MODE of indices is 0 sequential, 1 iid, 2 shuffle; HOW is `next` or, in Python
 //! only, `cnext`: the C function by itself. ORDER is `random` or `sequential`. MODE of files is `warm`, `cold`
-//! (drops the caches first) or `check`; the checksum is 0 without `check`, as adding up takes time. WHAT is `names` or
+//! (drops the caches first) or `check`; the checksum is 0 without `check`, as adding up takes time. MODE of a gather is
+//! `warm`, which takes the last batch once before the time begins, or `cold`, which does not. WHAT is `names` or
 //! `attributes`: with a stat of each.
 
 #![allow(

@@ -5,6 +5,7 @@ import shutil
 import time
 from typing import NamedTuple
 
+import caches
 from data import BATCH, KIB, MIB, batches, checksum, source
 from results import say
 from sides import ZRFS, ZRFS_C, Wrong, in_turn
@@ -16,27 +17,29 @@ class Case(NamedTuple):
     codec: str
     item_len: int
     records: int
-    # Batches in a timing.
+    # Batches in a timing, and in one with nothing in memory.
     count: int
+    cold: int
 
 
 # Compressed: zrfs by Deflate, the others by Zstandard.
 CASES = [
-    Case("12 KiB raw", "raw", 12 * KIB, 20_000, 20),
-    Case("12 KiB compressed", "flate", 12 * KIB, 20_000, 8),
-    Case("3 KiB raw", "raw", 3 * KIB, 40_000, 40),
-    Case("8 B raw", "raw", 8, 200_000, 100),
+    Case("12 KiB raw", "raw", 12 * KIB, 20_000, 20, 8),
+    Case("12 KiB compressed", "flate", 12 * KIB, 20_000, 8, 8),
+    Case("3 KiB raw", "raw", 3 * KIB, 40_000, 40, 10),
+    Case("8 B raw", "raw", 8, 200_000, 100, 20),
 ]
 
 
 def measure(run):
+    drop = caches.droppable(run, "records")
     with run.start(ZRFS, ZRFS_C) as sides:
         for case in run.cases(CASES):
-            measure_case(run, sides, case)
+            measure_case(run, sides, case, drop)
 
 
-def measure_case(run, sides, case):
-    records, count = run.records(case.records), run.times(case.count)
+def measure_case(run, sides, case, drop):
+    records, counts = run.records(case.records), {"warm": run.times(case.count), "cold": case.cold}
     say(f"records {case.name}: {records} records")
     array = source(run.folder, "walk", case.item_len, records)
     stores = available(run, case.codec)
@@ -54,40 +57,53 @@ def measure_case(run, sides, case):
             sides[ZRFS].ask("create", paths[name])
         return sides[name].ask("append", paths[name], case.codec, case.item_len, step)[0]
 
-    def take(name, seed):
-        """Time of the batches, and the checksum of the last."""
-        if name in sides:
-            return sides[name].ask("gather", case.item_len, BATCH, count, seed)
-        return timed(stores[name].gather, batches(seed, records, count))
+    def open_(name):
+        if name in stores:
+            stores[name].open(paths[name])
+        elif sides[name].ask("open", paths[name]) != [records]:
+            raise Wrong(f"records {case.name}: {name} has another number of records than were written")
 
-    written, taken = ({name: [] for name in paths} for _ in range(2))
+    def close(name):
+        stores[name].close() if name in stores else sides[name].ask("close")
+
+    def take(name, seed, mode):
+        """Records a second; the last batch is what was written."""
+        chosen = batches(seed, records, counts[mode])
+        if name in stores:
+            nanoseconds, seen = timed(stores[name].gather, chosen, mode)
+        else:
+            nanoseconds, seen = sides[name].ask("gather", case.item_len, BATCH, len(chosen), seed, mode)
+        if seen != checksum(array[chosen[-1]]):
+            raise Wrong(f"records {case.name}: {name} read other bytes than were written")
+        return chosen.size / (nanoseconds / 1e9)
+
+    written, warm, cold = ({name: [] for name in paths} for _ in range(3))
     for i in run.rounds():
         for path in paths.values():
             remove(path)
         for name in in_turn(paths, i):
             os.sync()
             written[name].append(array.nbytes / MIB / (write(name) / 1e9))
-        for name in sides:
-            if sides[name].ask("open", paths[name]) != [records]:
-                raise Wrong(f"records {case.name}: {name} has another number of records than were written")
-        for name in stores:
-            stores[name].open(paths[name])
+        for name in paths:
+            open_(name)
         for name in in_turn(paths, i):
-            nanoseconds, seen = take(name, 100 + i)
-            if seen != checksum(array[batches(100 + i, records, count)[-1]]):
-                raise Wrong(f"records {case.name}: {name} read other bytes than were written")
-            taken[name].append(count * BATCH / (nanoseconds / 1e9))
-        for store in stores.values():
-            store.close()
-        for side in sides.values():
-            side.ask("close")
+            warm[name].append(take(name, 100 + i, "warm"))
+        for name in paths:
+            close(name)
+        for name in in_turn(paths, i) if drop else ():
+            caches.drop()
+            open_(name)
+            cold[name].append(take(name, 200 + i, "cold"))
+            close(name)
     for side in sides.values():
         side.ask("load", array.filename, array.offset, 0)
     for path in paths.values():
         remove(path)
     for ours in sides:
         for peer in stores:
-            run.results.add(f"{case.name}, batches of {BATCH}", "records/s", ours, taken[ours], peer, taken[peer])
+            run.results.add(f"{case.name}, batches of {BATCH}", "records/s", ours, warm[ours], peer, warm[peer])
+            if drop:
+                run.results.add(f"{case.name}, cold", "records/s", ours, cold[ours], peer, cold[peer])
             run.results.add(f"{case.name}, writing", "MiB/s", ours, written[ours], peer, written[peer])
 
 

@@ -38,9 +38,14 @@ impl Records {
         let (item_len, batch, rounds): (usize, usize, usize) =
             (words.number()?, words.number()?, words.number()?);
         let batches = batches(words.number()?, store.len(), batch, rounds);
-        let mut dst = vec![0u8; item_len * batch];
-        // Wakes the threads and maps the destination; all sides do it.
-        store.gather(batches.last().ok_or("no rounds")?, &mut dst, item_len)?;
+        // Not of zeros: that memory would be mapped when it is written to, while the clock runs.
+        let mut dst = vec![1u8; item_len * batch];
+        match words.text()? {
+            // Wakes the threads; all sides do it.
+            "warm" => store.gather(batches.last().ok_or("no rounds")?, &mut dst, item_len)?,
+            "cold" => {}
+            other => return Err(format!("unknown mode {other}").into()),
+        }
         let clock = Instant::now();
         for indices in &batches {
             store.gather(indices, &mut dst, item_len)?;

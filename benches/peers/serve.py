@@ -30,6 +30,19 @@ def check_engine():
             sys.exit(f"serve.py: {path} is not the library of {ENGINE}")
 
 
+class NoLabels:
+    """Labels for a loader of data alone, as loaderx's wants some."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitems__(self, indices):
+        return None
+
+
 class Side:
     """What one command leaves for the next."""
 
@@ -49,13 +62,15 @@ class Side:
             self.store = None
         return []
 
-    def gather(self, item_len, batch, rounds, seed):
+    def gather(self, item_len, batch, rounds, seed, mode):
         item_len, batch = int(item_len), int(batch)
         chosen = list(batches(int(seed), len(self.store), int(rounds), batch))
-        buffer = np.empty((batch, item_len), np.uint8)
+        # Not of zeros: that memory would be mapped when it is written to, while the clock runs.
+        buffer = np.ones((batch, item_len), np.uint8)
         gather = self.store.gather
-        # Wakes the threads and maps the destination; all sides do it.
-        gather(chosen[-1], buffer, item_len)
+        if mode == "warm":
+            # Wakes the threads; all sides do it.
+            gather(chosen[-1], buffer, item_len)
         start = time.perf_counter_ns()
         for indices in chosen:
             gather(indices, buffer, item_len)
@@ -100,10 +115,13 @@ class Side:
         return []
 
     def stream(self, data, label, workers, prefetch, seed):
+        start = time.perf_counter_ns()
+        data = Dataset(data)
+        label = Dataset(label) if label else NoLabels(len(data))
         # The threads of one before stay, waiting: it can't be closed.
-        self.loader = DataLoader(Dataset(data), Dataset(label), num_workers=int(workers), batch_size=BATCH,
+        self.loader = DataLoader(data, label, num_workers=int(workers), batch_size=BATCH,
                                  prefetch_size=int(prefetch), mode=_sampler.Sampler.Mode.IID, seed=int(seed))
-        return []
+        return [time.perf_counter_ns() - start]
 
     def batches(self, before, steps):
         for _ in islice(self.loader, int(before)):
@@ -114,7 +132,8 @@ class Side:
         return [time.perf_counter_ns() - start]
 
     def batchsums(self, steps):
-        return [checksum(batch[name]) for batch in islice(self.loader, int(steps)) for name in ("data", "label")]
+        return [checksum(batch[name]) for batch in islice(self.loader, int(steps)) for name in ("data", "label")
+                if batch[name] is not None]
 
     def indices(self, mode, length, seed, steps):
         sampler = _sampler.Sampler(int(length), BATCH, int(mode), int(seed))

@@ -20,11 +20,13 @@ class Wrong(Exception):
 class Side:
     """A side program: one command is one line, and so is its answer."""
 
-    def __init__(self, name, command):
+    def __init__(self, name, command, processors):
         self.name = name
         # A session of its own: ^C at a terminal is this script's affair, and it ends all that the side has started.
+        # The processors are its own before it starts: a library counts them to know how many threads to make.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        start_new_session=True)
+                                        start_new_session=True,
+                                        preexec_fn=lambda: os.sched_setaffinity(0, processors))
 
     def ask(self, *words):
         try:
@@ -63,10 +65,11 @@ class Programs:
         }
 
     @contextlib.contextmanager
-    def start(self, *names):
-        """Side programs, by name, for as long as the context lasts."""
+    def start(self, *names, processors=None):
+        """Side programs, by name, for as long as the context lasts; on so many processors, or on all."""
+        some = sorted(os.sched_getaffinity(0))[:processors]
         with contextlib.ExitStack() as stack:
-            yield {name: stack.enter_context(Side(name, self.commands[name])) for name in names}
+            yield {name: stack.enter_context(Side(name, self.commands[name], some)) for name in names}
 
 
 def loaderx_on(library, folder):
