@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+import caches
 from data import BATCH, KIB, checksum, source
 from results import say
 from sides import LOADERX, ZRFS, ZRFS_C, Wrong, expect, in_turn
@@ -36,23 +37,41 @@ class Case(NamedTuple):
     # Batches in a timing.
     steps: int
     target: float
+    # The first batches after a start with nothing in memory, so many; none if 0.
+    cold: int = 0
 
 
 CASES = [
     Case("3 KiB raw", "raw", 3 * KIB, 40_000, 1000, 1),
-    Case("12 KiB raw", "raw", 12 * KIB, 20_000, 400, 1),
+    Case("12 KiB raw", "raw", 12 * KIB, 20_000, 400, 1, 20),
     Case("3 KiB Deflate", "flate", 3 * KIB, 40_000, 100, 3),
-    Case("12 KiB Deflate", "flate", 12 * KIB, 20_000, 40, 3),
+    Case("12 KiB Deflate", "flate", 12 * KIB, 20_000, 40, 3, 20),
 ]
 
 
 def measure(run):
+    measure_cases(run, "loader", measure_warm, measure_cold)
+
+
+def measure_cases(run, subject, warm, cold):
+    """Each case, warm and cold, from the same stores; cold after all that has them open has ended."""
+    drop = caches.droppable(run, subject)
     for case in run.cases(CASES):
-        measure_case(run, case)
+        say(f"{subject} {case.name}: {run.records(case.records)} records")
+        data_path, label_path, batches = prepare(run, case)
+        for way, part in run.part.shares([warm, cold] if drop and case.cold else [warm]):
+            if part is None:
+                run.leave_out(f"{subject}, {case.name}, cold", "no time is left")
+                continue
+            run.part = part
+            way(run, case, data_path, label_path, batches)
+        for path in (data_path, label_path):
+            shutil.rmtree(path)
 
 
-def prepare(run, case, records):
+def prepare(run, case):
     """The stores of data and labels, and what each of their first batches sums up to."""
+    records = run.records(case.records)
     array = source(run.folder, "walk", case.item_len, records)
     labels = np.arange(records, dtype=np.int64)
     np.save(run.path("labels.npy"), labels)
@@ -64,10 +83,8 @@ def prepare(run, case, records):
     return data_path, label_path, [(checksum(array[batch]), checksum(labels[batch])) for batch in indices]
 
 
-def measure_case(run, case):
-    records, steps = run.records(case.records), run.times(case.steps)
-    say(f"loader {case.name}: {records} records")
-    data_path, label_path, batches = prepare(run, case, records)
+def measure_warm(run, case, data_path, label_path, batches):
+    steps = run.times(case.steps)
     with contextlib.ExitStack() as stack:
         # A loader of loaderx can't be closed, only its process can: each has one of its own.
         loaders = {}
@@ -75,12 +92,9 @@ def measure_case(run, case):
             loaders[name] = stack.enter_context(run.start(program))[program]
             loaders[name].ask("stream", data_path, label_path, workers, prefetch, SEED)
             seen = pairs(loaders[name].ask("batchsums", CHECKED))
+            check(f"loader {case.name} by {name}", program, seen, batches)
             if program == ZRFS:
-                expect(f"loader {case.name} by {name}", seen, batches[:CHECKED])
                 continue
-            # loaderx's workers deliver in any order.
-            if len(set(seen)) != len(seen) or not set(seen) <= set(batches):
-                raise Wrong(f"loader {case.name} by {name}: what was read differs from its source")
             with run.start(program) as one_worker:
                 one_worker[program].ask("stream", data_path, label_path, 1, 1, SEED)
                 expect(f"loader {case.name} by {name}, 1 worker",
@@ -90,10 +104,41 @@ def measure_case(run, case):
             for name in in_turn(loaders, i):
                 nanoseconds, = loaders[name].ask("batches", BEFORE, steps)
                 samples[name].append(steps / (nanoseconds / 1e9))
-    for path in (data_path, label_path):
-        shutil.rmtree(path)
+    add(run, case.name, samples, case.target)
+
+
+def measure_cold(run, case, data_path, label_path, batches):
+    samples = {name: [] for name in LOADERS}
+    for i in run.rounds():
+        for name in in_turn(LOADERS, i):
+            program, workers, prefetch = LOADERS[name]
+            # A process each: what a loader has mapped would stay in memory, and one of loaderx can't be closed.
+            with run.start(program) as sides:
+                caches.drop()
+                samples[name].append(first_batches(sides[program], case.cold, data_path, label_path, workers, prefetch))
+                seen = pairs(sides[program].ask("batchsums", CHECKED))
+                check(f"loader {case.name} by {name}", program, seen, batches, case.cold)
+    add(run, f"{case.name}, cold", samples)
+
+
+def first_batches(side, steps, *loader):
+    """Batches a second, from the start of a loader on."""
+    start, = side.ask("stream", *loader, SEED)
+    nanoseconds, = side.ask("batches", 0, steps)
+    return steps / ((start + nanoseconds) / 1e9)
+
+
+def check(what, program, seen, batches, first=0):
+    """Whether what was seen are these batches, from the first one on; loaderx's workers deliver them in any order."""
+    if program == ZRFS:
+        expect(what, seen, batches[first:first + len(seen)])
+    elif len(set(seen)) != len(seen) or not set(seen) <= set(batches):
+        raise Wrong(f"{what}: what was read differs from its source")
+
+
+def add(run, measure, samples, target=None):
     for ours in (ZRFS, FOUR_WORKERS, ZRFS_C):
-        run.results.add(case.name, "batches/s", ours, samples[ours], LOADERX, samples[LOADERX], case.target)
+        run.results.add(measure, "batches/s", ours, samples[ours], LOADERX, samples[LOADERX], target)
 
 
 def pairs(numbers):

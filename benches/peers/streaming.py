@@ -1,27 +1,29 @@
 """Endless batches through a mount, read as a file, beside loaderx's loader."""
 
 import os
-import shutil
 import time
 
 import numpy as np
 
+import caches
 from data import BATCH, MIB, checksum
-from loader import BEFORE, CASES, CHECKED, SEED, pairs, prepare
+from loader import BEFORE, CHECKED, SEED, check, first_batches, measure_cases
 from mounts import Mounted, servers, zrfs
-from results import say
 from sides import LOADERX, Wrong, expect, in_turn
 
 MOUNT = "mount"
+# A mount's batches are data alone, and so are those of loaderx here. Its defaults: 4 workers, 4 batches ahead.
+NO_LABELS = ""
+WORKERS = (4, 4)
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Stream:
     """A reader of `batch`: a MiB a request, always into the same memory."""
 
-    def __init__(self, path, item_len):
-        self.file = os.open(path, os.O_RDONLY)
-        self.batch = BATCH * item_len
+    def __init__(self, mount, case):
+        self.file = os.open(os.path.join(mount.point, "batch"), os.O_RDONLY)
+        self.batch = BATCH * case.item_len
         self.buffer = bytearray(MIB)
 
     def read(self, size, sink=None):
@@ -37,10 +39,14 @@ class Stream:
     def skip(self, batches):
         self.read(batches * self.batch)
 
-    def whole(self):
-        got = bytearray()
-        self.read(self.batch, got)
-        return got
+    def sums(self, batches):
+        """The checksum of each of the next batches."""
+        sums = []
+        for _ in range(batches):
+            got = bytearray()
+            self.read(self.batch, got)
+            sums.append(checksum(np.frombuffer(got, np.uint8)))
+        return sums
 
     def close(self):
         os.close(self.file)
@@ -57,23 +63,22 @@ def processor_time(mount_point):
 
 
 def measure(run):
-    for case in run.cases(CASES):
-        measure_case(run, case)
+    measure_cases(run, "streaming", measure_warm, measure_cold)
 
 
-def measure_case(run, case):
-    records, steps = run.records(case.records), run.times(case.steps)
-    say(f"streaming {case.name}: {records} records")
-    data_path, label_path, batches = prepare(run, case, records)
-    with run.start(LOADERX) as sides, Mounted(run, zrfs(run.args.zrfs, f"seed={SEED}", ""), data_path) as mount:
+def mounted(run, data_path):
+    return Mounted(run, zrfs(run.args.zrfs, f"seed={SEED}", ""), data_path)
+
+
+def measure_warm(run, case, data_path, _, batches):
+    batches = [data for data, _ in batches]
+    steps = run.times(case.steps)
+    with run.start(LOADERX) as sides, mounted(run, data_path) as mount:
         theirs = sides[LOADERX]
-        theirs.ask("stream", data_path, label_path, 4, 4, SEED)
-        seen = pairs(theirs.ask("batchsums", CHECKED))
-        if not set(seen) <= set(batches):
-            raise Wrong(f"streaming {case.name} by {LOADERX}: what was read differs from its source")
-        ours = Stream(os.path.join(mount.point, "batch"), case.item_len)
-        sums = [checksum(np.frombuffer(ours.whole(), np.uint8)) for _ in range(CHECKED)]
-        expect(f"streaming {case.name} by {MOUNT}", sums, [data for data, _ in batches[:CHECKED]])
+        theirs.ask("stream", data_path, NO_LABELS, *WORKERS, SEED)
+        check(f"streaming {case.name} by {LOADERX}", LOADERX, theirs.ask("batchsums", CHECKED), batches)
+        ours = Stream(mount, case)
+        expect(f"streaming {case.name} by {MOUNT}", ours.sums(CHECKED), batches[:CHECKED])
         samples = {MOUNT: [], LOADERX: []}
         busy = []
         for i in run.rounds():
@@ -88,7 +93,35 @@ def measure_case(run, case):
                     busy.append((processor_time(mount.point) - before) / (nanoseconds / 1e9))
                 samples[name].append(steps / (nanoseconds / 1e9))
         ours.close()
-    for path in (data_path, label_path):
-        shutil.rmtree(path)
-    run.results.add(case.name, "batches/s", MOUNT, samples[MOUNT], LOADERX, samples[LOADERX], case.target)
+    add(run, case.name, samples, case.target)
     run.results.add(f"{case.name}, cores busy", "cores", MOUNT, busy)
+
+
+def measure_cold(run, case, data_path, _, batches):
+    batches = [data for data, _ in batches]
+    samples = {MOUNT: [], LOADERX: []}
+    for i in run.rounds():
+        for name in in_turn(samples, i):
+            # A process or a mount each: what one has mapped would stay in memory.
+            if name == LOADERX:
+                with run.start(LOADERX) as sides:
+                    caches.drop()
+                    rate = first_batches(sides[LOADERX], case.cold, data_path, NO_LABELS, *WORKERS)
+                    check(f"streaming {case.name} by {LOADERX}", LOADERX, sides[LOADERX].ask("batchsums", CHECKED),
+                          batches)
+            else:
+                with mounted(run, data_path) as mount:
+                    caches.drop()
+                    begin = time.perf_counter_ns()
+                    ours = Stream(mount, case)
+                    ours.skip(case.cold)
+                    rate = case.cold / ((time.perf_counter_ns() - begin) / 1e9)
+                    expect(f"streaming {case.name} by {MOUNT}", ours.sums(CHECKED),
+                           batches[case.cold:case.cold + CHECKED])
+                    ours.close()
+            samples[name].append(rate)
+    add(run, f"{case.name}, cold", samples)
+
+
+def add(run, measure, samples, target=None):
+    run.results.add(measure, "batches/s", MOUNT, samples[MOUNT], LOADERX, samples[LOADERX], target)
