@@ -55,7 +55,7 @@ class Lmdb:
                 transaction.put(i.to_bytes(8, "big"), record.data, append=True)
 
     def open(self, path):
-        self.env = self.lmdb.open(path, readonly=True, lock=False, readahead=False)
+        self.env = self.lmdb.open(path, readonly=True, lock=False)
         self.transaction = self.env.begin(buffers=True)
 
     def gather(self, indices):
