@@ -35,7 +35,7 @@ CASES = [
     Case("150 KiB Deflate", "flate", 150 * KIB, 2_000, 2, 3, None),
 ]
 
-# So one thread of each library; np.take has no more anyhow.
+# Of each library, then, no two threads run at once; np.take has one anyhow.
 ONE_PROCESSOR = [
     Case("8 B raw, 1 processor", "raw", 8, 1_000_000, 400),
     Case("12 KiB raw, 1 processor", "raw", 12 * KIB, 20_000, 50),
