@@ -4,8 +4,8 @@ import statistics
 import sys
 from itertools import groupby
 
-HEAD = ["measure", "unit", "side", "its", "peer", "its", "ratio", "min-max", "target", "met"]
-RIGHT = {3, 5, 6}
+HEAD = ["measure", "unit", "side", "its", "peer", "its", "ratio", "min-max", "rounds", "target", "met"]
+RIGHT = {3, 5, 6, 8}
 
 
 def say(text):
@@ -43,7 +43,8 @@ class Results:
             row["met"] = row["value"] <= limit
         self.rows.append(row)
         if not self.quiet:
-            say(f"  {measure}, {side}" + (f" beside {peer}: {row['ratio']:.3g}" if peer else ""))
+            say(f"  {measure}, {side}" + (f" beside {peer}: {row['ratio']:.3g}" if peer else "")
+                + f", rounds: {len(row['samples'])}")
 
     def tables(self):
         """One table a subject."""
@@ -60,7 +61,7 @@ def table(rows):
         else:
             line += [row["peer"], number(row["peer_value"]), f"{row['ratio']:.3g}",
                      f"{row['ratio_min']:.3g}-{row['ratio_max']:.3g}"]
-        line += [row.get("target", ""), {None: "", True: "yes", False: "no"}[row.get("met")]]
+        line += [str(len(row["samples"])), row.get("target", ""), {None: "", True: "yes", False: "no"}[row.get("met")]]
         lines.append(line)
     widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
     lines.insert(1, ["-" * width for width in widths])
