@@ -151,7 +151,10 @@ def private_folder(parent):
         try:
             mounts.clear(folder)
         finally:
-            shutil.rmtree(folder)
+            # Begins again where something is gone meanwhile: the rest has to go, too.
+            while os.path.lexists(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.rmtree(folder)
 
 
 def measure(args, folder, results):
