@@ -200,7 +200,8 @@ def main():
         # It needs matplotlib, and nothing else here does.
         from chart import draw  # noqa: PLC0415
         draw(figures, args.chart)
-    print(f"\nEverything that was read is what was written: {', '.join(n for n in SUBJECTS if n in args.only)}.")
+    ran = dict.fromkeys(row["subject"] for row in results.rows)
+    print(f"\nEverything that was read is what was written: {', '.join(ran)}.")
 
 
 if __name__ == "__main__":
