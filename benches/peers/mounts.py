@@ -15,18 +15,19 @@ from sides import ZRFS, Wrong
 PLAIN = "plain files"
 SQUASHFS = "squashfs"
 EROFS = "erofs"
-SQUASHFUSE = "squashfuse"
 RATARMOUNT = "ratarmount"
 FUSE_ZIP = "fuse-zip"
 DATAONLY = f"{ZRFS} -o dataonly"
 # Where to look for programs: what pip installs stands beside Python.
 PATH = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+# The program of the low-level API is the faster one of the package; not each has it.
+SQUASHFUSE = "squashfuse_ll" if shutil.which("squashfuse_ll", path=PATH) else "squashfuse"
 # How long a daemon may take to end after its unmounting.
 PATIENCE = 60
 
 
 class Unavailable(Exception):
-    """A peer can't be had here."""
+    """A peer, or the data for a case, can't be had here."""
 
 
 class Kind(NamedTuple):
@@ -58,8 +59,8 @@ PEERS = [
     Kind(SQUASHFS, ("mksquashfs",), "apt-get install squashfs-tools", ".squashfs", squash, loop("squashfs"), root=True),
     Kind(EROFS, ("mkfs.erofs",), "apt-get install erofs-utils", ".erofs",
          lambda tree, image: ["mkfs.erofs", "--quiet", "-zlz4hc", image, tree], loop("erofs"), root=True),
-    Kind(SQUASHFUSE, ("mksquashfs", "squashfuse"), "apt-get install squashfs-tools squashfuse", ".squashfs", squash,
-         lambda image, point: ["squashfuse", image, point]),
+    Kind(SQUASHFUSE, ("mksquashfs", SQUASHFUSE), "apt-get install squashfs-tools squashfuse", ".squashfs", squash,
+         lambda image, point: [SQUASHFUSE, image, point]),
     # Its index lies beside the image.
     Kind(RATARMOUNT, ("tar", "ratarmount"), "pip install ratarmount", ".tar",
          lambda tree, image: ["tar", "cf", image, "-C", tree, "."],
@@ -111,6 +112,25 @@ def made(run, kind, tree):
     if not os.path.exists(image):
         command(kind.make(tree, image), run.path("make.log"))
     return image
+
+
+def mountable(run, kinds, tree, probe=None, trial=lambda mount: None):
+    """The kinds that can show a folder here: each makes its image and mounts it once, for a trial.
+
+    A peer that can't is left out. zrfs has to be able to.
+    """
+    able = []
+    for kind in kinds:
+        try:
+            with Mounted(run, kind, made(run, kind, tree), probe) as mount:
+                trial(mount)
+        except Unavailable as why:
+            if kind not in PEERS:
+                raise
+            run.leave_out(kind.name, why)
+        else:
+            able.append(kind)
+    return able
 
 
 def remove(tree):
