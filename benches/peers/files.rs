@@ -34,7 +34,7 @@ fn read_line(child: &mut BufReader<impl io::Read>) -> Outcome<String> {
 
 /// The time goes from the start signal to the last client's end.
 pub(crate) fn read_files(words: &mut Words<'_>) -> Outcome<Vec<u64>> {
-    let (dir, ext, len) = (words.text()?, words.text()?, words.text()?);
+    let (dir, list) = (words.text()?, words.text()?);
     let (order, seed) = (words.text()?, words.text()?);
     let clients: usize = words.number()?;
     let mode = words.text()?;
@@ -42,7 +42,7 @@ pub(crate) fn read_files(words: &mut Words<'_>) -> Outcome<Vec<u64>> {
     let mut answers = Vec::new();
     for client in 0..clients {
         let mut child = Command::new(env::current_exe()?)
-            .args(["client", dir, ext, len, order, seed])
+            .args(["client", dir, list, order, seed])
             .args([client.to_string(), clients.to_string()])
             .arg(mode)
             .stdin(Stdio::piped())
@@ -78,11 +78,13 @@ pub(crate) fn read_files(words: &mut Words<'_>) -> Outcome<Vec<u64>> {
 /// and bytes, and their checksum.
 pub(crate) fn client(arguments: &[String]) -> Outcome<()> {
     let mut words = Words(arguments.iter().map(String::as_str).collect());
-    let (dir, ext) = (Path::new(words.text()?), words.text()?);
-    let len: usize = words.number()?;
+    let (dir, list) = (Path::new(words.text()?), words.text()?);
     let (order, seed) = (words.text()?, words.number()?);
     let (client, clients): (usize, usize) = (words.number()?, words.number()?);
     let check = words.text()? == "check";
+    let list = fs::read_to_string(list).map_err(|e| format!("{list}: {e}"))?;
+    let names: Vec<&str> = list.lines().collect();
+    let len = names.len();
     let order: Vec<usize> = match order {
         "random" => permutation(seed, len),
         "sequential" => (0..len).collect(),
@@ -91,8 +93,8 @@ pub(crate) fn client(arguments: &[String]) -> Outcome<()> {
     // Each client has a part of the order for itself.
     let part = client * len / clients..(client + 1) * len / clients;
     let files: Vec<(u64, PathBuf)> =
-        order[part].iter().map(|&index| (index as u64, dir.join(format!("{index:08}.{ext}")))).collect();
-    let mut buffer = vec![0u8; 2 << 20];
+        order[part].iter().map(|&index| (index as u64, dir.join(names[index]))).collect();
+    let mut buffer = vec![0u8; 8 << 20];
     println!("ready");
     if io::stdin().lock().read_line(&mut String::new())? == 0 {
         return Err("nobody waits for it any more".into());

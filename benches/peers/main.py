@@ -79,9 +79,9 @@ class Run:
         """So many batches in a timing, or few."""
         return min(count, 2) if self.smoke else count
 
-    def cases(self, cases):
-        """The cases one after another, each with its share of the subject's time."""
-        for case, part in self.budget.shares(cases):
+    def cases(self, cases, weight=lambda case: 1):
+        """The cases one after another, each with its share of the subject's time by its weight."""
+        for case, part in self.budget.shares(cases, weight):
             if part is None:
                 self.leave_out(f"{self.results.subject}, {getattr(case, 'name', case)}", "no time is left")
                 continue

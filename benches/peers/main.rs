@@ -25,17 +25,18 @@
 //! | `indices MODE LENGTH SEED STEPS` | the first STEPS batches of indices |
 //! | `draw MODE LENGTH SEED STEPS HOW` | time of STEPS batches after the first, checksum of the last |
 //! | `seek MODE LENGTH SEED STEP` | twice: time, checksum of the batch there (zrfs only) |
-//! | `readfiles DIR EXT LEN ORDER SEED CLIENTS MODE` | time, files, bytes, checksum (zrfs only, and so are the rest) |
+//! | `readfiles DIR LIST ORDER SEED CLIENTS MODE` | time, files, bytes, checksum (zrfs only, and so are the rest) |
 //! | `list DIR WHAT` | time of listing all that is below, names, bytes of the files |
 //! | `lookup DIR EXT LEN SEED COUNT` | time of COUNT stats of random names, bytes of these files |
 //! | `fill STORE FOLDERS EACH ITEM_LEN` | number of records: EACH in each folder, or nameless where FOLDERS is 0 |
 //! | `firstwords STORE ITEM_LEN` | number of records, sum of their first words |
 //!
-//! LABEL may be empty in Python: a loader of data alone. CODEC is `raw` or `flate`. MODE of indices is 0 sequential, 1 iid, 2 shuffle; HOW is `next` or, in Python
-//! only, `cnext`: the C function by itself. ORDER is `random` or `sequential`. MODE of files is `warm`, `cold`
-//! (drops the caches first) or `check`; the checksum is 0 without `check`, as adding up takes time. MODE of a gather is
-//! `warm`, which takes the last batch once before the time begins, or `cold`, which does not. WHAT is `names` or
-//! `attributes`: with a stat of each.
+//! LABEL may be empty in Python: a loader of data alone. CODEC is `raw` or `flate`. MODE of indices is 0 sequential,
+//! 1 iid, 2 shuffle; HOW is `next` or, in Python only, `cnext`: the C function by itself. LIST is a file with the path of
+//! one file of DIR a line. ORDER is `random` or `sequential`, as the list has them. MODE of files is `warm`, `cold` (drops
+//! the caches first) or `check`; the checksum is 0 without `check`, as adding up takes time. MODE of a gather is `warm`,
+//! which takes the last batch once before the time begins, or `cold`, which does not. WHAT is `names` or `attributes`: with
+//! a stat of each.
 
 #![allow(
     clippy::cast_possible_truncation,
