@@ -87,7 +87,7 @@ def measure_clip_art(run, side, drop):
     """A real tree, as find(1) goes over it."""
     tree = run.path("clip-art")
     try:
-        clip_art(tree, whole=not run.smoke)
+        clip_art(tree, whole=not (run.quick or run.smoke))
     except Unavailable as why:
         run.leave_out("listing, openclipart", why)
         return
