@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from data import BATCH, KIB, MIB, checksum, source, splitmix
-from files import pictures
-from listing import CLIP_ART
-from mounts import PATH, squash
+from files import clip_art, pictures
+from mounts import PATH, Unavailable, squash
 from results import say
 from sides import LOADERX, ZRFS, Wrong, expect, in_turn
 
@@ -45,17 +44,23 @@ CASES = [
 def measure(run):
     tree = run.path("tree")
     for case in run.cases(CASES):
-        if make(run, case, tree):
-            measure_case(run, case, tree)
-            shutil.rmtree(tree)
+        try:
+            make(run, case, tree)
+        except Unavailable as why:
+            run.leave_out(f"import of {case.name}", why)
+            continue
+        measure_case(run, case, tree)
+        shutil.rmtree(tree)
 
 
 def make(run, case, tree):
-    """The folder of a case, if it can be had."""
+    """The folder of a case."""
     if case.name == JPEG:
-        return pictures(run, tree, run.records(case.records))
+        pictures(run, tree, run.records(case.records))
+        return
     if case.name == OPENCLIPART:
-        return clip_art(run, tree)
+        clip_art(tree, whole=not (run.quick or run.smoke))
+        return
     records = run.records(case.records)
     # 75% to 125% of the length.
     lengths = np.full(records, case.item_len) if case.equal else (
@@ -66,17 +71,6 @@ def make(run, case, tree):
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, f"{i:06}.bin"), "wb") as file:
             file.write(record[:length])
-    return True
-
-
-def clip_art(run, tree):
-    """A real tree, with links followed, as an import follows them."""
-    if not os.path.isdir(CLIP_ART):
-        run.leave_out(f"import of {OPENCLIPART}", f"no {CLIP_ART}: apt-get install openclipart-png")
-        return False
-    first = sorted(os.listdir(CLIP_ART))[0]
-    shutil.copytree(os.path.join(CLIP_ART, first) if run.smoke or run.quick else CLIP_ART, tree)
-    return True
 
 
 def measure_case(run, case, tree):

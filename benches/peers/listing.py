@@ -4,6 +4,7 @@ import contextlib
 import os
 from typing import NamedTuple
 
+import caches
 from files import clip_art
 from mounts import PLAIN, SQUASHFS, Kind, Mounted, Unavailable, available, made, mountable, remove, zrfs
 from results import say
@@ -136,6 +137,5 @@ def mounted(run, view, drop):
     """The folder to list, of which nothing is in memory if `drop`."""
     with Mounted(run, view.kind, view.image) as mount:
         if drop:
-            with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
-                file.write("3")
+            caches.drop()
         yield mount.where

@@ -166,21 +166,24 @@ impl<E: Entry, const TABLE: usize, const SYMBOLS: usize> Code<E, TABLE, SYMBOLS>
         &self.table[bits & (TABLE - 1)]
     }
 
-    /// The symbol whose code comes next in `bits`, and the length of that code.
-    fn long(&self, mut bits: u64) -> Option<(u16, u8)> {
+    /// The symbol whose code comes next in `bits`, and the length of that code, which is longer than `known` bits.
+    fn long(&self, bits: u64, known: u32) -> Option<(u16, u8)> {
         // Codes of one length are consecutive numbers, and behind the last of them begin those that are one bit longer.
-        let (mut code, mut first, mut index) = (0, 0, 0);
-        for (length, &count) in (1..).zip(&self.count[1..]) {
-            code |= bits & 1;
-            bits >>= 1;
-            let count = u64::from(count);
-            if code < first + count {
-                let symbol = self.sorted.get(usize::try_from(index + code - first).ok()?)?;
-                return Some((*symbol, length));
+        let code = u32::from((bits as u16).reverse_bits());
+        let (mut first, mut index) = (0, 0);
+        let (shorter, longer) = self.count[1..].split_at(known as usize);
+        for &count in shorter {
+            index += u32::from(count);
+            first = (first + u32::from(count)) << 1;
+        }
+        for (length, &count) in (known + 1..).zip(longer) {
+            let count = u32::from(count);
+            let place = (code >> (16 - length)).wrapping_sub(first);
+            if place < count {
+                return Some((*self.sorted.get((index + place) as usize)?, length as u8));
             }
             index += count;
             first = (first + count) << 1;
-            code <<= 1;
         }
         None
     }
@@ -323,10 +326,10 @@ impl Codes {
     /// What comes next in `bits`: a literal or a length, or the end of the block, which has the base of [`Entry::LONG`].
     pub(super) fn symbol(&self, bits: u64) -> Option<Symbol> {
         let found = self.symbols.at(bits as usize);
-        if found.base != Symbol::LONG.base {
+        if found.code != 0 {
             return Some(*found);
         }
-        let (symbol, length) = self.symbols.long(bits)?;
+        let (symbol, length) = self.symbols.long(bits, SYMBOL_BITS)?;
         Some(SYMBOLS.get(usize::from(symbol))?.coded(length))
     }
 
@@ -336,7 +339,7 @@ impl Codes {
         if found.base != Distance::LONG.base {
             return Some(*found);
         }
-        let (symbol, length) = self.distances.long(bits)?;
+        let (symbol, length) = self.distances.long(bits, DISTANCE_BITS)?;
         Some(DISTANCES.get(usize::from(symbol))?.coded(length))
             .filter(|found| found.base != Distance::LONG.base)
     }
@@ -358,6 +361,13 @@ impl Codes {
         let mut of_distances = [0; 32];
         of_distances[..distances].copy_from_slice(&lengths[symbols..symbols + distances]);
         let ends = of_symbols[usize::from(END_OF_BLOCK)] != 0;
+        // Where nearly all are lengths it is no guess that one comes next, and one decoder does best. A code of n bits comes
+        // once in 2^n symbols, or thereabouts.
+        let share = |bits: &u8| if *bits == 0 { 0 } else { (1 << 15) >> bits };
+        let matches: u32 = of_symbols[usize::from(END_OF_BLOCK) + 1..].iter().map(share).sum();
+        if matches > (1 << 15) * 2 / 3 {
+            return None;
+        }
         let made = self.symbols.make(&of_symbols, &SYMBOLS, SYMBOL_BITS, false)
             && self.distances.make(&of_distances, &DISTANCES, DISTANCE_BITS, true);
         (ends && made).then_some(Header { end: at, last })

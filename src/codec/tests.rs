@@ -181,9 +181,8 @@ fn records_of_all_lengths_come_in_any_company() {
 
 #[test]
 fn usual_records_are_decoded_together() {
-    for (kind, len) in
-        [(0, 3_000), (1, 12_288), (2, 40_000), (3, 12_288), (4, 150_000), (5, 3_072), (6, 100_000)]
-    {
+    // Not those that consist of what was there before: one decoder does best with them.
+    for (kind, len) in [(0, 3_000), (1, 12_288), (1, 150_000), (5, 3_072), (6, 100_000)] {
         let stored: Vec<(Vec<u8>, usize)> = (0..7)
             .map(|seed| {
                 let mut out = Vec::new();
