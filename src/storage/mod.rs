@@ -26,6 +26,7 @@ mod list;
 mod lock;
 #[allow(unsafe_code, reason = "reads of mapped memory")]
 mod map;
+#[allow(unsafe_code, reason = "getrusage has no safe call")]
 mod memory;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "tests that fork")]
@@ -40,7 +41,7 @@ mod space;
 pub use descriptors::{duplicate, keep_from_children};
 pub use disk::{Disk, open_regular};
 pub use map::Map;
-pub use memory::available_memory;
+pub use memory::{available_memory, waits_for_pages};
 pub use processes::{Process, servers, users};
 pub use signals::unblock;
 

@@ -140,6 +140,28 @@ impl Chunk {
         self.read(rest, at)
     }
 
+    /// Asks for a record that is to be read when others have been, if it is not in memory for all that is known.
+    #[inline]
+    pub(super) fn coming(&self, at: u64, len: u64, stored: impl FnOnce() -> u64) {
+        let wanted = self.ahead.coming(at, len, stored);
+        if !wanted.is_empty() {
+            self.file.will_need(wanted.start, wanted.end - wanted.start);
+        }
+    }
+
+    /// As [`Chunk::read`], of what [`Chunk::coming`] was told of.
+    pub(super) fn read_coming(&self, dst: &mut [u8], at: u64) -> Result<()> {
+        let n = self.file.read_cached(dst, at);
+        let Some(rest) = dst.get_mut(n..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
+        self.waited(1);
+        self.read(rest, at + n as u64)
+    }
+
+    /// Notes that what [`Chunk::coming`] was told of had to be waited for so many times.
+    pub(super) fn waited(&self, times: u64) {
+        self.ahead.waited(times);
+    }
+
     /// Copies from the mapping where there is one. The caller calls [`Chunk::still_reaches`] after its last copy:
     /// a file cut meanwhile reads as zeros to the end of its last page.
     #[inline]

@@ -12,6 +12,7 @@ use super::{Store, out_of_range, shards};
 use crate::codec::{self, Inflaters, Undecodable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Compress, RecordLoc};
+use crate::storage;
 
 /// Raw records from this many bytes on are read from the file: a copy from the mapping gains nothing then, and
 /// costs a page fault each 64 KiB where the pages were not mapped yet.
@@ -308,11 +309,12 @@ impl Store {
         shards::share(jobs, threads, |shards| {
             codec::with_inflaters(|inflaters| {
                 let mut mapped = Mapped::default();
+                let before = storage::waits_for_pages();
                 while let Some(shard) = shards.next() {
                     self.read_shard(state, shard, inflaters, &mut mapped)?;
                 }
                 inflaters.finish().map_err(|e| self.undecodable(e))?;
-                mapped.check(self, state)
+                mapped.check(self, state, storage::waits_for_pages().saturating_sub(before))
             })
         })
     }
@@ -324,6 +326,10 @@ impl Store {
         inflaters: &mut Inflaters<'_, 'a>,
         mapped: &mut Mapped,
     ) -> Result<()> {
+        let alone = shard.len() == 1;
+        if !alone {
+            self.ask_for(state, shard);
+        }
         let mut chunk: Option<(u16, &Chunk)> = None;
         while let Some((job, behind)) = shard.split_first_mut() {
             let Job { index, loc, dst } = job;
@@ -347,7 +353,13 @@ impl Store {
                 }
                 Compress::Deflate => {
                     let stored = inflaters.buffer().map_err(|e| self.undecodable(e))?;
-                    let stored = read_stored(state, chunk, loc, stored);
+                    let stored = read_stored(chunk, loc, stored, |stored, at| {
+                        if alone {
+                            chunk.read_around(stored, at, || state.stored())
+                        } else {
+                            chunk.read_coming(stored, at)
+                        }
+                    });
                     let stored = stored.map_err(|e| self.name_record(*index, e))?;
                     let len = loc.phys_length as usize;
                     inflaters.push(*index, stored, len, dst).map_err(|e| self.undecodable(e))?;
@@ -356,6 +368,23 @@ impl Store {
             shard = behind;
         }
         Ok(())
+    }
+
+    /// Asks the disk for all records of a shard that may not be in memory, before the first is waited for.
+    fn ask_for(&self, state: &State, shard: &[Job<'_>]) {
+        let mut chunk: Option<(u16, &Chunk)> = None;
+        for Job { loc, .. } in shard {
+            let open = match chunk {
+                Some((id, open)) if id == loc.chunk_id => open,
+                // What can't be opened is told by who reads it.
+                _ => match state.chunks.get(self.dir.as_ref(), loc.chunk_id) {
+                    Ok(open) => open,
+                    Err(_) => return,
+                },
+            };
+            chunk = Some((loc.chunk_id, open));
+            open.coming(u64::from(loc.offset), u64::from(loc.phys_length), || state.stored());
+        }
     }
 
     #[cold]
@@ -381,15 +410,19 @@ fn copy_raw(chunk: &Chunk, loc: &RecordLoc, dst: &mut [u8], mapped: &mut Mapped)
     }
 }
 
-/// The stored bytes of a deflated record as the first of `buffer`.
-fn read_stored(state: &State, chunk: &Chunk, loc: &RecordLoc, mut buffer: Vec<u8>) -> Result<Vec<u8>> {
+/// The stored bytes of a deflated record as the first of `buffer`, by `read`.
+fn read_stored(
+    chunk: &Chunk,
+    loc: &RecordLoc,
+    mut buffer: Vec<u8>,
+    read: impl FnOnce(&mut [u8], u64) -> Result<()>,
+) -> Result<Vec<u8>> {
     chunk.reaches(loc.end())?;
     let len = loc.phys_length as usize;
     if buffer.len() < len {
         resize(&mut buffer, len)?;
     }
-    let stored = buffer.get_mut(..len).unwrap_or_default();
-    chunk.read_around(stored, u64::from(loc.offset), || state.stored())?;
+    read(buffer.get_mut(..len).unwrap_or_default(), u64::from(loc.offset))?;
     Ok(buffer)
 }
 
@@ -444,9 +477,16 @@ impl Mapped {
         }
     }
 
-    fn check(mut self, store: &Store, state: &State) -> Result<()> {
+    /// `waits` is how many times pages of theirs had to be waited for.
+    fn check(mut self, store: &Store, state: &State, waits: u64) -> Result<()> {
         self.0.sort_unstable_by_key(|&(id, end)| (id, std::cmp::Reverse(end)));
         self.0.dedup_by_key(|&mut (id, _)| id);
-        self.0.iter().try_for_each(|&(id, end)| state.chunks.get(store.dir.as_ref(), id)?.still_reaches(end))
+        self.0.iter().try_for_each(|&(id, end)| {
+            let chunk = state.chunks.get(store.dir.as_ref(), id)?;
+            if waits > 0 {
+                chunk.waited(waits);
+            }
+            chunk.still_reaches(end)
+        })
     }
 }
