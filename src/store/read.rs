@@ -305,13 +305,17 @@ impl Store {
 
     fn run(&self, state: &State, jobs: &mut [Job<'_>], cost: u64) -> Result<()> {
         let threads = shards::threads_for(jobs.len(), cost);
+        let alone = jobs.len() == 1;
         // One shard after another without a pause between them: several records are being decoded at any time.
         shards::share(jobs, threads, |shards| {
             codec::with_inflaters(|inflaters| {
                 let mut mapped = Mapped::default();
                 let before = storage::waits_for_pages();
                 while let Some(shard) = shards.next() {
-                    self.read_shard(state, shard, inflaters, &mut mapped)?;
+                    if !alone {
+                        self.ask_for(state, shard);
+                    }
+                    self.read_shard(state, shard, alone, inflaters, &mut mapped)?;
                 }
                 inflaters.finish().map_err(|e| self.undecodable(e))?;
                 mapped.check(self, state, storage::waits_for_pages().saturating_sub(before))
@@ -323,13 +327,10 @@ impl Store {
         &self,
         state: &State,
         mut shard: &'a mut [Job<'_>],
+        alone: bool,
         inflaters: &mut Inflaters<'_, 'a>,
         mapped: &mut Mapped,
     ) -> Result<()> {
-        let alone = shard.len() == 1;
-        if !alone {
-            self.ask_for(state, shard);
-        }
         let mut chunk: Option<(u16, &Chunk)> = None;
         while let Some((job, behind)) = shard.split_first_mut() {
             let Job { index, loc, dst } = job;
