@@ -37,7 +37,8 @@ def draw(figures, path):
         draw_panel(figure.add_subplot(grid[place // 2, slice(None) if alone else place % 2]), panel, bars)
     about = figures["machine"]
     figure.suptitle(f"zrfs beside what people use today\n{about['cpu']}, {about['cores']} cores, Linux {about['kernel']},"
-                    f" {about['file_system']}, {about['date']}", fontsize=10)
+                    f" {about['file_system']}, {about['date']}{', little data (--quick)' if figures.get('quick') else ''}",
+                    fontsize=10)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
@@ -96,12 +97,14 @@ PANELS = [
     Values("12 KiB files, random, warm, 2 clients", "files", "12 KiB, warm, random, 2 clients", "files/s"),
     Values("110 kB JPEGs, random, cold, 2 clients", "files", "110 kB JPEG, cold, random, 2 clients", "files/s"),
     Values("110 kB JPEGs, random, warm, 2 clients", "files", "110 kB JPEG, warm, random, 2 clients", "files/s"),
-    Values("Batches of 256 records of 12 KiB, raw", "records", "12 KiB raw, batches of 256", "records/s"),
+    Values("Batches of 256 records of 12 KiB in memory, raw", "records", "12 KiB raw, batches of 256", "records/s"),
+    Values("Batches of 256 records of 12 KiB in memory, compressed", "records", "12 KiB compressed, batches of 256",
+           "records/s"),
     Values("Mounting a folder of 1 KiB files, to the first byte", "mounting", "mount", "ms", "shorter"),
     Values("Listing one folder, names, first time", "listing", "one folder, names, first", "µs a name", "shorter"),
     Values("Listing one folder, with attributes, first time", "listing", "one folder, attributes, first", "µs a name",
            "shorter"),
-    Ratios("Records and streams beside loaderx 0.5.0", "loaderx",
+    Ratios("Library and batch streams beside loaderx 0.5.0, by record", "loaderx",
            {"gather": "zrfs", "append": "zrfs", "loader": "zrfs", "streaming": "mount"}, "times as fast as loaderx"),
 ]
 
@@ -130,7 +133,7 @@ def draw_panel(axes, panel, bars):
                     [place + 0.32 for place, _ in targets], color=TARGET, linewidth=1.6, zorder=4, label="target")
         axes.legend(loc="lower right", frameon=False, fontsize=8)
     axes.set_title(panel.title, fontsize=9.5, loc="left", fontweight="bold")
-    axes.set_xlabel(f"{panel.unit} ({panel.better} is better)", fontsize=8)
+    axes.set_xlabel(f"{panel.unit} (log scale, {panel.better} is better)", fontsize=8)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     narrow = max(values) / low < 50
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))

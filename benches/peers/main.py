@@ -106,24 +106,36 @@ class Run:
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--side", required=True, help="the side program: the bench target peers, built")
-    parser.add_argument("--library", required=True, help="libzrfs.so")
-    parser.add_argument("--zrfs", required=True, help="the program zrfs")
-    parser.add_argument("--pictures", required=True, help="a folder of JPEGs, which set_up.sh makes")
-    parser.add_argument("--dir", default=".", help="where the temp folder goes; it wants 5 GB on a disk (default: .)")
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], prog="cargo bench --bench peers --",
+        usage="%(prog)s [--quick | --smoke] [--only SUBJECT...] [--json FILE] [--chart FILE.svg] [--dir DIR]\n"
+              "       [--writer SIDE] [--mount-options OPTS]...",
+        epilog="Paths are relative to the repository. `cargo bench` gives the programs and folders that are measured.")
+    for given in ("--side", "--library", "--zrfs", "--pictures"):
+        parser.add_argument(given, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--dir", default=".", help="where the temp folder goes; it wants 6 GB (target/tmp)")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--quick", action="store_true", help="less data, fewer rounds: 3 minutes")
+    length.add_argument("--quick", action="store_true", help="less data, few rounds: 3 minutes")
     length.add_argument("--smoke", action="store_true", help="checks everything on little data, measures nothing")
     parser.add_argument("--json", metavar="FILE", help="write all samples to FILE, too")
     parser.add_argument("--chart", metavar="FILE", help="draw a chart into FILE (.svg), too")
-    parser.add_argument("--only", nargs="+", choices=list(SUBJECTS), default=list(SUBJECTS))
-    parser.add_argument("--writer", choices=[LOADERX, ZRFS, ZRFS_C], default=LOADERX,
-                        help="who writes the store that all gather from (default: loaderx)")
+    parser.add_argument("--only", nargs="+", metavar="SUBJECT", choices=list(SUBJECTS), default=list(SUBJECTS),
+                        help=f"of {', '.join(SUBJECTS)}")
+    parser.add_argument("--writer", metavar="SIDE", choices=[LOADERX, ZRFS, ZRFS_C], default=LOADERX,
+                        help="who writes the store that all gather from: loaderx, zrfs or 'zrfs through C' (loaderx)")
     parser.add_argument("--mount-options", action="append", metavar="OPTS",
                         help="in files, measure a mount with -o OPTS ('' is the default mount); may be given again"
-                             " (default: '' and dataonly)")
-    return parser.parse_args()
+                             " ('' and dataonly)")
+    args = parser.parse_args()
+    # Before anything is measured, not after half an hour.
+    if args.chart and not args.chart.endswith(".svg"):
+        parser.error(f"--chart {args.chart}: only .svg is drawn")
+    for option, path in (("--json", args.json), ("--chart", args.chart)):
+        if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
+            parser.error(f"{option} {path}: its folder is not there, or may not be written")
+    if not os.access(args.dir, os.W_OK | os.X_OK):
+        parser.error(f"--dir {args.dir}: it is not there, or may not be written")
+    return args
 
 
 def end_with_the_caller():
@@ -136,6 +148,7 @@ def on_signal(number, _):
     # One is enough: a second one would end the cleaning up half way.
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
+    say("peers: interrupted; its mounts and files are removed")
     sys.exit(128 + number)
 
 
@@ -186,11 +199,13 @@ def main():
     with private_folder(args.dir) as folder:
         about = machine(folder)
         print(", ".join(f"{key} {value}" for key, value in about.items()), flush=True)
+        if not args.smoke and about["load_before"] > about["cores"] / 2:
+            say(f"peers: the machine is busy (load {about['load_before']} on {about['cores']} cores): the figures are not its own")
         failure = measure(args, folder, results)
     if not args.smoke:
         print("\nMedians. Ratio: the side over its peer in speed (in size, memory and growth: itself), the median of the"
               f" rounds' own ratios.\n{results.tables()}")
-    figures = {"machine": about, "seconds": results.seconds, "rows": results.rows, "left_out": results.left_out}
+    figures = {"machine": about, "quick": args.quick, "seconds": results.seconds, "rows": results.rows, "left_out": results.left_out}
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=1)
