@@ -44,6 +44,29 @@ def checksum(array):
     return int(checksums(np.ascontiguousarray(array).reshape(1, -1).view(np.uint8))[0])
 
 
+def write_npy(path, shape, blocks):
+    """A .npy of bytes. It is written, not mapped: where the disk is full that is an error, no signal."""
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        for block in blocks:
+            file.write(block)
+
+
+def bytes_of(data, records, item_len):
+    """The bytes of all records in blocks; see `source`."""
+    rng = np.random.default_rng(1)
+    last = np.zeros(1, np.uint8)
+    step = max(1, 64 * MIB // item_len)
+    for start in range(0, records, step):
+        size = min(step, records - start) * item_len
+        if data == "noise":
+            yield rng.integers(0, 256, size, np.uint8)
+            continue
+        block = np.cumsum(rng.integers(0, 7, size, np.uint8), dtype=np.uint8) + last
+        last = block[-1:].copy()
+        yield block
+
+
 def source(folder, data, item_len, records):
     """The records as a mapped .npy of shape (records, item_len), made where it is not there yet.
 
@@ -52,19 +75,7 @@ def source(folder, data, item_len, records):
     """
     path = os.path.join(folder, f"{data}-{item_len}-{records}.npy")
     if not os.path.exists(path):
-        rng = np.random.default_rng(1)
-        out = np.lib.format.open_memmap(path, "w+", np.uint8, (records, item_len))
-        last = np.zeros(1, np.uint8)
-        step = max(1, 64 * MIB // item_len)
-        for start in range(0, records, step):
-            block = out[start:start + step].reshape(-1)
-            if data == "noise":
-                block[:] = rng.integers(0, 256, block.size, np.uint8)
-            else:
-                steps = rng.integers(0, 7, block.size, np.uint8)
-                block[:] = np.cumsum(steps, dtype=np.uint8) + last
-                last = block[-1:].copy()
-        out.flush()
+        write_npy(path, (records, item_len), bytes_of(data, records, item_len))
     return np.load(path, mmap_mode="r")
 
 

@@ -65,8 +65,18 @@ def measure_cases(run, subject, warm, cold):
                 continue
             run.part = part
             way(run, case, data_path, label_path, batches)
+        still_whole(run, f"{subject} {case.name}", case.item_len, data_path)
         for path in (data_path, label_path):
             shutil.rmtree(path)
+
+
+def still_whole(run, what, item_len, path):
+    """After all that was timed: the store holds what it did before."""
+    with run.start(ZRFS) as sides:
+        records, = sides[ZRFS].ask("open", path)
+        array = source(run.folder, "walk", item_len, records)
+        sums = [checksum(array[at:at + BATCH]) for at in range(0, records, BATCH)]
+        expect(f"{what}, the store", sides[ZRFS].ask("whole", item_len, BATCH), sums)
 
 
 def prepare(run, case):

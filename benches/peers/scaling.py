@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import BATCH, KIB, batches, checksum, splitmix
+from data import BATCH, KIB, batches, checksum, splitmix, write_npy
 from importing import command
 from mounts import Mounted, zrfs
 from results import say
@@ -124,9 +124,8 @@ def add(run, figure, of):
 def make_array(run, size):
     """The records of a store as a .npy: its path without the suffix."""
     path = run.path("scaling")
-    array = np.lib.format.open_memmap(f"{path}.npy", "w+", np.uint8, (size, ITEM_LEN))
-    for start in range(0, size, BLOCK):
-        array[start:start + BLOCK] = records(np.arange(start, min(size, start + BLOCK)))
+    write_npy(f"{path}.npy", (size, ITEM_LEN),
+              (records(np.arange(start, min(size, start + BLOCK))) for start in range(0, size, BLOCK)))
     return path
 
 

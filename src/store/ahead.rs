@@ -28,6 +28,9 @@ const SPARSE: u64 = 4;
 
 /// Longer records are not asked for: of one read in one go the system reads ahead by itself.
 const LONG: u64 = 2 << 20;
+/// Where a store is too large to stay in memory, so many records are asked for each time that one had to be waited for: who
+/// finds all in memory asks for nothing.
+const AFTER_A_WAIT: u64 = 512;
 /// So many waits for what was asked for, without anything else being asked for meanwhile, tell that it is gone again.
 const GONE: u64 = 64;
 /// Words of a mark for each block of a chunk.
@@ -48,6 +51,8 @@ pub(super) struct Ahead {
     asked: OnceBox<[AtomicU64; MARKS]>,
     /// Waits for what was asked for, since something was asked for.
     waits: AtomicU64,
+    /// How many records of a store that is too large are still asked for.
+    left: AtomicU64,
 }
 
 impl Ahead {
@@ -92,9 +97,14 @@ impl Ahead {
         stored: u64,
         marks: impl Iterator<Item = (&'a AtomicU64, u64)>,
     ) -> Range<u64> {
-        self.waits.store(0, Ordering::Relaxed);
         let end = at.saturating_add(len);
-        if self.misses.fetch_add(1, Ordering::Relaxed) < few(stored) || !self.fits(stored) {
+        if !self.fits(stored) {
+            let left = self.left.load(Ordering::Relaxed);
+            self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+            return if left > 0 { at..end } else { 0..0 };
+        }
+        self.waits.store(0, Ordering::Relaxed);
+        if self.misses.fetch_add(1, Ordering::Relaxed) < few(stored) {
             return at..end;
         }
         for (word, bit) in marks {
@@ -105,6 +115,7 @@ impl Ahead {
 
     /// Notes that somebody had to wait so many times for what was asked for.
     pub(super) fn waited(&self, times: u64) {
+        self.left.store(AFTER_A_WAIT, Ordering::Relaxed);
         if self.waits.fetch_add(times, Ordering::Relaxed) + times < GONE {
             return;
         }
@@ -197,12 +208,19 @@ mod tests {
     }
 
     #[test]
-    fn of_few_records_and_of_a_store_that_is_larger_than_memory_each_is_asked_for_alone() {
-        let few = Ahead::default();
-        assert!((0..100).all(|_| few.coming(7, 3, || 400 * BLOCK) == (7..10)));
-        assert_eq!(few.coming(7, 3, || 400 * BLOCK), 0..BLOCK);
-        let large = Ahead::default();
-        let misses = MAX_CHUNK_BYTES / BLOCK / SPARSE;
-        assert!((0..misses + 5).all(|_| large.coming(7, 3, || u64::MAX) == (7..10)));
+    fn few_records_are_asked_for_alone() {
+        let ahead = Ahead::default();
+        assert!((0..100).all(|_| ahead.coming(7, 3, || 400 * BLOCK) == (7..10)));
+        assert_eq!(ahead.coming(7, 3, || 400 * BLOCK), 0..BLOCK);
+    }
+
+    #[test]
+    fn records_of_a_store_that_is_larger_than_memory_are_asked_for_alone_while_somebody_waits() {
+        let ahead = Ahead::default();
+        let coming = || ahead.coming(7, 3, || u64::MAX);
+        assert_eq!(coming(), 0..0, "for all that is known it is in memory");
+        ahead.waited(1);
+        assert!((0..AFTER_A_WAIT).all(|_| coming() == (7..10)));
+        assert_eq!(coming(), 0..0, "nobody waited any more");
     }
 }

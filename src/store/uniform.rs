@@ -9,6 +9,7 @@ use super::state::State;
 use super::{Store, shards};
 use crate::error::Result;
 use crate::format::{Compress, MAX_CHUNK_BYTES};
+use crate::storage;
 
 thread_local! {
     /// Where the records of a batch begin in their chunk; kept between calls, at most [`MOST`].
@@ -17,6 +18,10 @@ thread_local! {
 
 /// Records of a batch that goes the short way.
 const MOST: usize = 1 << 14;
+
+/// Records from this length on are asked for before they are waited for. Of shorter ones many lie in what the system reads
+/// for one, and to look whether they were asked for takes as long as to copy them.
+const ASKED_FOR: usize = 512;
 
 impl Store {
     /// Gathers as [`Store::gather`] does, if all records are raw, of one length, in one chunk, and so small that one thread
@@ -66,7 +71,19 @@ impl Store {
                 return Ok(false);
             }
             self.table_reaches(Some(highest))?;
-            Ok(chunk.copy_each(offsets, len, dst, stride, end))
+            if len < ASKED_FOR || indices.len() == 1 {
+                return Ok(chunk.copy_each(offsets, len, dst, stride, end));
+            }
+            for &offset in &*offsets {
+                chunk.coming(u64::from(offset), len as u64, || state.stored());
+            }
+            let before = storage::waits_for_pages();
+            let copied = chunk.copy_each(offsets, len, dst, stride, end);
+            match storage::waits_for_pages().saturating_sub(before) {
+                0 => {}
+                waits => chunk.waited(waits),
+            }
+            Ok(copied)
         })
     }
 }
