@@ -149,14 +149,6 @@ impl Chunk {
         }
     }
 
-    /// As [`Chunk::read`], of what [`Chunk::coming`] was told of.
-    pub(super) fn read_coming(&self, dst: &mut [u8], at: u64) -> Result<()> {
-        let n = self.file.read_cached(dst, at);
-        let Some(rest) = dst.get_mut(n..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
-        self.waited(1);
-        self.read(rest, at + n as u64)
-    }
-
     /// Notes that what [`Chunk::coming`] was told of had to be waited for so many times.
     pub(super) fn waited(&self, times: u64) {
         self.ahead.waited(times);

@@ -1,7 +1,7 @@
 //! Reading records: into the caller's memory, batch by batch, or piece by piece for a reply.
 //!
-//! Decoding goes straight into the destination. Raw records are copied from the mapped chunk; what is to be decoded
-//! is read from the file first, since a decoder must not run on bytes that can vanish under it.
+//! Decoding goes straight into the destination. Raw records are copied from the mapped chunk, and so is what is to be
+//! decoded, since a decoder must not run on bytes that can vanish under it; a record that is read alone is read from the file.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -356,10 +356,10 @@ impl Store {
                     let stored = inflaters.buffer().map_err(|e| self.undecodable(e))?;
                     let stored = read_stored(chunk, loc, stored, |stored, at| {
                         if alone {
-                            chunk.read_around(stored, at, || state.stored())
-                        } else {
-                            chunk.read_coming(stored, at)
+                            return chunk.read_around(stored, at, || state.stored());
                         }
+                        mapped.note(loc);
+                        chunk.copy(stored, at)
                     });
                     let stored = stored.map_err(|e| self.name_record(*index, e))?;
                     let len = loc.phys_length as usize;
