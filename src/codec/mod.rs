@@ -1,10 +1,10 @@
 //! Raw and Deflate, with scratch that each thread keeps. Knows no file.
 //!
-//! One record is encoded at a time, and decoded by [`inflate`]; several are decoded together by [`Inflaters`], our own decoder,
-//! which is the faster way.
+//! One record is encoded at a time, and decoded by [`inflate`]. Several are decoded together by [`Inflaters`], a decoder of our
+//! own, which is the faster way.
 //!
-//! There are two backends with the same results but for size and speed: libdeflate (feature `libdeflate`, the default) and
-//! zlib-rs through flate2, which is pure Rust and the check on the other in tests.
+//! There are two backends, with the same results for all that is valid but for size and speed: libdeflate (feature
+//! `libdeflate`, the default) and zlib-rs through flate2, which is pure Rust and the check on the other in tests.
 
 mod backend;
 mod bits;
