@@ -2,7 +2,7 @@
 //!
 //! A table is looked up by the next bits of the input, whatever they are, and its entry says what the code there means and
 //! how many bits it takes, so that a decoder needs no branch for that. Codes that are longer than what a table is looked up
-//! by are rare by their nature, and are looked up bit by bit.
+//! by are rare by their nature, and are looked up length by length.
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -115,9 +115,7 @@ impl<'a> Inflaters<'_, 'a> {
     /// # Errors
     /// Which of the records before does not decode.
     pub fn buffer(&mut self) -> Result<Vec<u8>, Undecodable> {
-        if self.lanes.len() == LANES && self.free.is_none() {
-            self.free = Some(self.decode_one()?);
-        }
+        self.make_room()?;
         let used =
             self.free.and_then(|free| self.lanes.get_mut(free)).map(|lane| std::mem::take(&mut lane.stored));
         Ok(used.or_else(|| self.scratch.stored.pop()).unwrap_or_default())
@@ -135,9 +133,7 @@ impl<'a> Inflaters<'_, 'a> {
         len: usize,
         dst: &'a mut [u8],
     ) -> Result<(), Undecodable> {
-        if self.lanes.len() == LANES && self.free.is_none() {
-            self.free = Some(self.decode_one()?);
-        }
+        self.make_room()?;
         let mut lane = Lane { number, len: len.min(stored.len()), stored, dst, at: 0, done: 0, block: None };
         if lane.stored.len() > MOST || u32::try_from(lane.dst.len()).is_err() {
             return lane.alone();
@@ -170,6 +166,14 @@ impl<'a> Inflaters<'_, 'a> {
                 _ => self.free = Some(self.decode_one()?),
             }
         }
+    }
+
+    /// Decodes until one more record can be taken.
+    fn make_room(&mut self) -> Result<(), Undecodable> {
+        if self.lanes.len() == LANES && self.free.is_none() {
+            self.free = Some(self.decode_one()?);
+        }
+        Ok(())
     }
 
     /// Decodes until one of the records is done, and gives its lane.

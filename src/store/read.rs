@@ -310,7 +310,8 @@ impl Store {
         shards::share(jobs, threads, |shards| {
             codec::with_inflaters(|inflaters| {
                 let mut mapped = Mapped::default();
-                let before = storage::waits_for_pages();
+                // Who reads a record alone has asked for nothing that could be late.
+                let before = (!alone).then(storage::waits_for_pages);
                 while let Some(shard) = shards.next() {
                     if !alone {
                         self.ask_for(state, shard);
@@ -318,7 +319,8 @@ impl Store {
                     self.read_shard(state, shard, alone, inflaters, &mut mapped)?;
                 }
                 inflaters.finish().map_err(|e| self.undecodable(e))?;
-                mapped.check(self, state, storage::waits_for_pages().saturating_sub(before))
+                let waits = before.map_or(0, |before| storage::waits_for_pages().saturating_sub(before));
+                mapped.check(self, state, waits)
             })
         })
     }
