@@ -17,6 +17,11 @@ use rustix::io::ReadWriteFlags;
 use super::{Access, Attributes, Directory, Lease, Lock, Map, Process, StorageFile};
 use super::{fork, lease, lock, processes, space};
 
+/// Bytes that are written at once, which the system takes memory for as a whole where it can. Memory in pieces of 2 MiB is
+/// what a virtual machine has given back to its host while it was free, and has to wait for. Smaller ones come from what is
+/// at hand.
+pub const WRITTEN_AT_ONCE: u64 = 512 << 10;
+
 /// Opens the regular file at `path` for reading; never waits, on a FIFO for example.
 ///
 /// # Errors
@@ -152,7 +157,15 @@ impl StorageFile for DiskFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.check_own()?;
         space::end_within_limit(at, bytes.len() as u64)?;
-        self.file.write_all_at(bytes, at)
+        let (mut at, mut rest) = (at, bytes);
+        while !rest.is_empty() {
+            let room = WRITTEN_AT_ONCE - at % WRITTEN_AT_ONCE;
+            let (piece, behind) = rest.split_at(rest.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+            self.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+            rest = behind;
+        }
+        Ok(())
     }
 
     fn attributes(&self) -> io::Result<Attributes> {

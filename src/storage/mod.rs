@@ -39,7 +39,7 @@ mod signals;
 mod space;
 
 pub use descriptors::{duplicate, keep_from_children};
-pub use disk::{Disk, open_regular};
+pub use disk::{Disk, WRITTEN_AT_ONCE, open_regular};
 pub use map::Map;
 pub use memory::{available_memory, waits_for_pages};
 pub use processes::{Process, servers, users};

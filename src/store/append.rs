@@ -11,18 +11,12 @@ use std::sync::atomic::Ordering;
 use super::checkpoint::{self, Noted};
 use super::pack::{Batch, Shard};
 use super::place::Place;
+use super::segments::{self, Segment};
 use super::sync::{Durability, Pending, Writer, sync};
 use super::{Store, chunks, out_of_range, shards};
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Header, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_RECORDS, RecordLoc, Row, Version};
-
-/// A stretch of a shard that goes to one place.
-struct Segment<'a> {
-    chunk: u16,
-    offset: u32,
-    bytes: &'a [u8],
-}
+use crate::format::{Header, MAX_RECORDS, RecordLoc, Row, Version, checksum};
 
 /// Records whose entries and checksums are written together.
 const SPAN: usize = 1 << 14;
@@ -342,40 +336,60 @@ impl<'a> Appender<'a> {
             )
             .with_help("put them into a store of their own"));
         }
-        let mut frontier =
-            Frontier { chunk: self.after.tail_chunk, offset: u64::from(self.after.tail_offset) };
-        let (mut segments, mut spans) = (Vec::new(), Vec::new());
-        let mut first = self.after.length;
-        for Shard { bytes, locs, sums } in &mut shards {
-            frontier.place(locs, bytes, &mut segments)?;
-            for (locs, sums) in locs.chunks(SPAN).zip(sums.chunks(SPAN)) {
-                spans.push(Span { first, locs, sums });
-                first += u32::try_from(locs.len()).unwrap_or(0);
-            }
+        let mut frontier = Place::frontier(&self.after);
+        let mut placed = Vec::with_capacity(shards.len());
+        for Shard { bytes, locs } in &mut shards {
+            let from = frontier;
+            frontier = segments::place(locs, from)?;
+            placed.push((from, &**bytes, &**locs));
         }
-        let written = self.write(&mut segments, &mut spans);
+        let mut sums = vec![checksum(&[]); records];
+        let written = self.write(&placed, &mut sums);
         self.fail_if_failed(written)?;
-        self.after.tail_chunk = frontier.chunk;
-        // A frontier is below the chunk size, which the format asserts to fit.
-        self.after.tail_offset = u32::try_from(frontier.offset).unwrap_or(u32::MAX);
+        self.after = frontier.as_frontier_of(self.after);
         self.after.length += u32::try_from(records).unwrap_or(0);
         Ok(())
     }
 
-    fn write(&mut self, segments: &mut [Segment<'_>], spans: &mut [Span<'_>]) -> Result<()> {
-        let store = self.store;
+    /// Writes the bytes of placed records, and then their entries and checksums, for which `sums` has the room.
+    fn write(&mut self, placed: &[(Place, &[u8], &[RecordLoc])], sums: &mut [u32]) -> Result<()> {
+        let mut segments = Vec::new();
+        let mut rest = &mut *sums;
+        for &(from, bytes, locs) in placed {
+            let (sums, behind) = std::mem::take(&mut rest).split_at_mut(locs.len());
+            segments::cut(locs, bytes, sums, from, &mut segments);
+            rest = behind;
+        }
+        self.write_bytes(&mut segments)?;
+
+        let mut spans = Vec::new();
+        let (mut first, mut rest) = (self.after.length, &*sums);
+        for locs in placed.iter().flat_map(|(.., locs)| locs.chunks(SPAN)) {
+            let (sums, behind) = rest.split_at(locs.len());
+            spans.push(Span { first, locs, sums });
+            first += u32::try_from(locs.len()).unwrap_or(0);
+            rest = behind;
+        }
+        self.write_entries(&mut spans)
+    }
+
+    fn write_bytes(&mut self, segments: &mut [Segment<'_>]) -> Result<()> {
         for segment in &*segments {
             self.touch(segment.chunk)?;
         }
+        let store = self.store;
         let state = store.state();
         let cost = segments.iter().map(|segment| 2000 + segment.bytes.len() as u64 / 4).sum();
         let threads = shards::threads_for(segments.len(), cost);
         shards::for_each_shard(segments, threads, |shard| {
-            shard.iter().try_for_each(|segment| {
-                let chunk = state.chunks.get(store.dir.as_ref(), segment.chunk)?;
-                chunk.write(segment.bytes, u64::from(segment.offset))
-            })
-        })?;
+            shard
+                .iter_mut()
+                .try_for_each(|segment| segment.write(state.chunks.get(store.dir.as_ref(), segment.chunk)?))
+        })
+    }
+
+    fn write_entries(&self, spans: &mut [Span<'_>]) -> Result<()> {
+        let store = self.store;
         let sums = self.writer.sidecars.as_ref().and_then(|sidecars| sidecars.sums.as_ref());
         store.meta.make_room()?;
         let cost = spans.iter().map(|span| span.locs.len() as u64 * 40).sum();
@@ -448,57 +462,5 @@ impl Drop for Appender<'_> {
         if self.writer.pending.is_none() {
             self.store.meta.unlock_for_append();
         }
-    }
-}
-
-/// Where the next record goes.
-struct Frontier {
-    chunk: u16,
-    offset: u64,
-}
-
-impl Frontier {
-    /// Places records one after another, and cuts their bytes into one segment for each stretch of a chunk.
-    fn place<'a>(
-        &mut self,
-        locs: &mut [RecordLoc],
-        bytes: &'a [u8],
-        segments: &mut Vec<Segment<'a>>,
-    ) -> Result<()> {
-        let (mut start, mut end) = (0, 0);
-        let mut at = (self.chunk, self.offset);
-        let flush =
-            |segments: &mut Vec<Segment<'a>>, (chunk, offset): (u16, u64), start: usize, end: usize| {
-                let bytes = bytes.get(start..end).unwrap_or_default();
-                if let (false, Ok(offset)) = (bytes.is_empty(), u32::try_from(offset)) {
-                    segments.push(Segment { chunk, offset, bytes });
-                }
-            };
-        for loc in locs {
-            if self.offset + u64::from(loc.phys_length) >= MAX_CHUNK_BYTES {
-                if self.chunk + 1 >= MAX_CHUNKS {
-                    return Err(Error::new(
-                        ErrorKind::Full,
-                        format!("no chunk is left: a store has at most {MAX_CHUNKS}"),
-                    ));
-                }
-                flush(segments, at, start, end);
-                (self.chunk, self.offset) = (self.chunk + 1, 0);
-                (at, start) = ((self.chunk, 0), end);
-            }
-            if loc.phys_length == 0 && (self.chunk, self.offset) == (0, 0) {
-                // An entry of nothing but zeros means that no record was written, so an empty record can't lie at
-                // the very start of a store: one byte is left out before it.
-                segments.push(Segment { chunk: 0, offset: 0, bytes: &[0] });
-                self.offset = 1;
-                at = (0, 1);
-            }
-            loc.chunk_id = self.chunk;
-            loc.offset = u32::try_from(self.offset).unwrap_or(u32::MAX);
-            self.offset += u64::from(loc.phys_length);
-            end += loc.phys_length as usize;
-        }
-        flush(segments, at, start, end);
-        Ok(())
     }
 }

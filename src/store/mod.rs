@@ -26,6 +26,7 @@ mod recover;
 mod repair;
 mod rows;
 mod seal;
+mod segments;
 mod shards;
 mod sidecars;
 mod state;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::shards;
 use crate::codec::{self, Codec};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Compress, RecordLoc, Version, checksum};
+use crate::format::{Compress, RecordLoc, Version};
 
 /// Source bytes that are packed at a time, which bounds what an append of any size holds in memory.
 const PIECE: usize = 64 << 20;
@@ -19,8 +19,6 @@ pub(super) struct Shard<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     /// Placed only in part: chunk and offset are still to be filled in.
     pub(super) locs: Vec<RecordLoc>,
-    /// The checksum of each record's stored bytes.
-    pub(super) sums: Vec<u32>,
 }
 
 /// Records to append, checked: each lies in `src` and has a length that the version holds.
@@ -140,13 +138,11 @@ impl<'a> Batch<'a> {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         if let (Codec::Raw, Shape::Equal(len)) = (codec, &self.shape) {
             let bytes = self.src.get(range.start * len..range.end * len).unwrap_or_default();
-            let sums = bytes.chunks_exact(*len).map(checksum).collect();
             locs.extend(
                 range.map(|i| unplaced(length(self.record(i)), length(self.record(i)), Compress::Raw)),
             );
-            return Ok(Shard { bytes: Cow::Borrowed(bytes), locs, sums });
+            return Ok(Shard { bytes: Cow::Borrowed(bytes), locs });
         }
-        let mut sums = Vec::with_capacity(range.len());
         let total: usize = range.clone().map(|i| self.record(i).len()).sum();
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(total).map_err(|_| {
@@ -157,12 +153,11 @@ impl<'a> Batch<'a> {
                 let start = bytes.len();
                 let deflated = encoder.encode(record, &mut bytes);
                 let stored = bytes.get(start..).unwrap_or_default();
-                sums.push(checksum(stored));
                 let compress = if deflated { Compress::Deflate } else { Compress::Raw };
                 locs.push(unplaced(length(stored), length(record), compress));
             }
         });
-        Ok(Shard { bytes: Cow::Owned(bytes), locs, sums })
+        Ok(Shard { bytes: Cow::Owned(bytes), locs })
     }
 }
 

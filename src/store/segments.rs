@@ -1,0 +1,90 @@
+//! Packed records on their way into the chunks: a place for each, and one write after another of their bytes.
+
+use super::chunks::Chunk;
+use super::place::Place;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{MAX_CHUNKS, RecordLoc, checksum};
+use crate::storage;
+
+/// A stretch of packed records that goes to one place.
+pub(super) struct Segment<'a> {
+    pub(super) chunk: u16,
+    offset: u32,
+    pub(super) bytes: &'a [u8],
+    locs: &'a [RecordLoc],
+    /// To be filled in.
+    sums: &'a mut [u32],
+}
+
+/// Places records one after another from `frontier` on; returns where the next one goes.
+///
+/// # Errors
+/// [`ErrorKind::Full`] where the chunks don't suffice.
+pub(super) fn place(locs: &mut [RecordLoc], mut frontier: Place) -> Result<Place> {
+    for loc in locs {
+        let place = frontier.for_record(loc.phys_length);
+        if place.chunk >= MAX_CHUNKS {
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!("no chunk is left: a store has at most {MAX_CHUNKS}"),
+            ));
+        }
+        *loc = place.put(loc);
+        frontier = place.behind(loc.phys_length.into());
+    }
+    Ok(frontier)
+}
+
+/// Cuts records that were placed from `frontier` on into one segment for each stretch of a chunk. `bytes` are theirs, one
+/// record after another; their checksums go to `sums`.
+pub(super) fn cut<'a>(
+    mut locs: &'a [RecordLoc],
+    mut bytes: &'a [u8],
+    mut sums: &'a mut [u32],
+    frontier: Place,
+    segments: &mut Vec<Segment<'a>>,
+) {
+    if let Some(first) = locs.first()
+        && frontier == Place::default()
+        && Place::of(first) != frontier
+    {
+        // The byte that an empty record leaves out.
+        segments.push(Segment { chunk: 0, offset: 0, bytes: &[0], locs: &[], sums: &mut [] });
+    }
+    while let Some(&RecordLoc { chunk_id: chunk, offset, .. }) = locs.first() {
+        let records = locs.iter().take_while(|loc| loc.chunk_id == chunk).count();
+        let (here, behind) = locs.split_at(records);
+        let len = here.iter().map(|loc| loc.phys_length as usize).sum::<usize>().min(bytes.len());
+        let (bytes_here, bytes_behind) = bytes.split_at(len);
+        let (sums_here, sums_behind) = sums.split_at_mut(records.min(sums.len()));
+        // An empty record has the checksum of no bytes already.
+        if !bytes_here.is_empty() {
+            segments.push(Segment { chunk, offset, bytes: bytes_here, locs: here, sums: sums_here });
+        }
+        (locs, bytes, sums) = (behind, bytes_behind, sums_behind);
+    }
+}
+
+impl Segment<'_> {
+    /// Writes the bytes to `chunk`, and computes the checksums on the way: a record is read from memory once for both.
+    pub(super) fn write(&mut self, chunk: &Chunk) -> Result<()> {
+        let at = |byte: usize| u64::from(self.offset) + byte as u64;
+        let (mut written, mut summed) = (0, 0);
+        for (loc, sum) in self.locs.iter().zip(self.sums.iter_mut()) {
+            let end = summed + loc.phys_length as usize;
+            *sum = checksum(self.bytes.get(summed..end).unwrap_or_default());
+            summed = end;
+            // Up to where the file system begins anew.
+            let behind = at(summed) % storage::WRITTEN_AT_ONCE;
+            let whole = summed.saturating_sub(usize::try_from(behind).unwrap_or(0));
+            if let Some(bytes) = self.bytes.get(written..whole).filter(|bytes| !bytes.is_empty()) {
+                chunk.write(bytes, at(written))?;
+                written = whole;
+            }
+        }
+        match self.bytes.get(written..) {
+            Some(bytes) if !bytes.is_empty() => chunk.write(bytes, at(written)),
+            _ => Ok(()),
+        }
+    }
+}
