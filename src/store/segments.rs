@@ -52,11 +52,10 @@ pub(super) fn cut<'a>(
         segments.push(Segment { chunk: 0, offset: 0, bytes: &[0], locs: &[], sums: &mut [] });
     }
     while let Some(&RecordLoc { chunk_id: chunk, offset, .. }) = locs.first() {
-        let records = locs.iter().take_while(|loc| loc.chunk_id == chunk).count();
-        let (here, behind) = locs.split_at(records);
-        let len = here.iter().map(|loc| loc.phys_length as usize).sum::<usize>().min(bytes.len());
-        let (bytes_here, bytes_behind) = bytes.split_at(len);
-        let (sums_here, sums_behind) = sums.split_at_mut(records.min(sums.len()));
+        let (here, behind) = locs.split_at(locs.partition_point(|loc| loc.chunk_id == chunk));
+        let len = here.last().map_or(0, |last| last.end() - u64::from(offset));
+        let (bytes_here, bytes_behind) = bytes.split_at(usize::try_from(len).unwrap_or(0).min(bytes.len()));
+        let (sums_here, sums_behind) = std::mem::take(&mut sums).split_at_mut(here.len());
         // An empty record has the checksum of no bytes already.
         if !bytes_here.is_empty() {
             segments.push(Segment { chunk, offset, bytes: bytes_here, locs: here, sums: sums_here });
