@@ -98,4 +98,29 @@ mod tests {
         std::fs::remove_file(path.join(".zrfs/checksums")).unwrap();
         assert!(store.checksums().unwrap().confirm(1).is_ok(), "without a checksum nothing is known");
     }
+
+    #[test]
+    fn records_that_are_written_in_pieces_have_their_checksums() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::create(dir.path().join("s.zr"), Version::V2).unwrap();
+        // Longer and shorter than what is written at once, none at its boundaries, several shards.
+        let lens: Vec<u32> =
+            (0..40).map(|i: u32| [0, 1, 70_001, 524_288, 300_007, 1_300_003][i as usize % 6]).collect();
+        let src: Vec<u8> = (0..1_300_003u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 27) as u8).collect();
+        let offsets: Vec<u64> = lens.iter().map(|&len| u64::from(1_300_003 - len)).collect();
+        for codec in [Codec::Raw, Codec::default()] {
+            let first = store.append_ragged(&src, &offsets, &lens, codec).unwrap();
+            for (index, (&offset, &len)) in (first..).zip(offsets.iter().zip(&lens)) {
+                assert!(
+                    store.read(index).unwrap() == src[offset as usize..][..len as usize],
+                    "record {index}"
+                );
+            }
+        }
+        let first = store.append(&src[..1_300_000], 650_000, Codec::Raw).unwrap();
+        assert!(store.read(first + 1).unwrap() == src[650_000..1_300_000]);
+        store.sync().unwrap();
+        let sums = store.checksums().unwrap();
+        (0..store.len()).for_each(|index| sums.confirm(index).unwrap());
+    }
 }
