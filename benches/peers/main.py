@@ -131,6 +131,8 @@ def arguments():
     if args.chart and not args.chart.endswith(".svg"):
         parser.error(f"--chart {args.chart}: only .svg is drawn")
     for option, path in (("--json", args.json), ("--chart", args.chart)):
+        if path and args.smoke:
+            parser.error(f"{option} {path}: --smoke measures nothing")
         if path and not os.access(os.path.dirname(path) or ".", os.W_OK):
             parser.error(f"{option} {path}: its folder is not there, or may not be written")
     if not os.access(args.dir, os.W_OK | os.X_OK):
@@ -144,11 +146,16 @@ def end_with_the_caller():
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
-def on_signal(number, _):
-    # One is enough: a second one would end the cleaning up half way.
+def stay():
+    """From now on nothing ends the cleaning up half way."""
     for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    say("peers: interrupted; its mounts and files are removed")
+        # Not SIG_IGN: Python complains about a signal that came just before.
+        signal.signal(each, lambda *_: None)
+
+
+def on_signal(number, _):
+    stay()
+    say("peers: interrupted; removing its mounts and files")
     sys.exit(128 + number)
 
 
@@ -159,8 +166,7 @@ def private_folder(parent):
     try:
         yield folder
     finally:
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+        stay()
         try:
             mounts.clear(folder)
         finally:
@@ -209,12 +215,14 @@ def main():
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=1)
+        say(f"peers: all samples are in {args.json}")
     if failure:
         sys.exit(f"peers: {failure}")
     if args.chart:
         # It needs matplotlib, and nothing else here does.
         from chart import draw  # noqa: PLC0415
         draw(figures, args.chart)
+        say(f"peers: the chart is {args.chart}")
     ran = dict.fromkeys(row["subject"] for row in results.rows)
     print(f"\nAll that was checked is what was written: {', '.join(ran)}.")
 

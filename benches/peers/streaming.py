@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import closing
 
 import numpy as np
 
@@ -73,11 +74,10 @@ def mounted(run, data_path):
 def measure_warm(run, case, data_path, _, batches):
     batches = [data for data, _ in batches]
     steps = run.times(case.steps)
-    with run.start(LOADERX) as sides, mounted(run, data_path) as mount:
+    with run.start(LOADERX) as sides, mounted(run, data_path) as mount, closing(Stream(mount, case)) as ours:
         theirs = sides[LOADERX]
         theirs.ask("stream", data_path, NO_LABELS, *WORKERS, SEED)
         check(f"streaming {case.name} by {LOADERX}", LOADERX, theirs.ask("batchsums", CHECKED), batches)
-        ours = Stream(mount, case)
         expect(f"streaming {case.name} by {MOUNT}", ours.sums(CHECKED), batches[:CHECKED])
         samples = {MOUNT: [], LOADERX: []}
         busy = []
@@ -92,7 +92,6 @@ def measure_warm(run, case, data_path, _, batches):
                     nanoseconds = time.perf_counter_ns() - begin
                     busy.append((processor_time(mount.point) - before) / (nanoseconds / 1e9))
                 samples[name].append(steps / (nanoseconds / 1e9))
-        ours.close()
     add(run, case.name, samples, case.target)
     run.results.add(f"{case.name}, cores busy", "cores", MOUNT, busy)
 
@@ -113,12 +112,11 @@ def measure_cold(run, case, data_path, _, batches):
                 with mounted(run, data_path) as mount:
                     caches.drop()
                     begin = time.perf_counter_ns()
-                    ours = Stream(mount, case)
-                    ours.skip(case.cold)
-                    rate = case.cold / ((time.perf_counter_ns() - begin) / 1e9)
-                    expect(f"streaming {case.name} by {MOUNT}", ours.sums(CHECKED),
-                           batches[case.cold:case.cold + CHECKED])
-                    ours.close()
+                    with closing(Stream(mount, case)) as ours:
+                        ours.skip(case.cold)
+                        rate = case.cold / ((time.perf_counter_ns() - begin) / 1e9)
+                        expect(f"streaming {case.name} by {MOUNT}", ours.sums(CHECKED),
+                               batches[case.cold:case.cold + CHECKED])
             samples[name].append(rate)
     add(run, f"{case.name}, cold", samples)
 

@@ -17,9 +17,9 @@ use rustix::io::ReadWriteFlags;
 use super::{Access, Attributes, Directory, Lease, Lock, Map, Process, StorageFile};
 use super::{fork, lease, lock, processes, space};
 
-/// Bytes that are written at once, which the system takes memory for as a whole where it can. Memory in pieces of 2 MiB is
-/// what a virtual machine has given back to its host while it was free, and has to wait for. Smaller ones come from what is
-/// at hand.
+/// Bytes that [`StorageFile::write_at`] writes at once, which the system takes memory for as a whole where it can. Memory
+/// in pieces of 2 MiB is what a virtual machine has given back to its host while it was free, and has to wait for. Smaller
+/// ones come from what is at hand.
 pub const WRITTEN_AT_ONCE: u64 = 512 << 10;
 
 /// Opens the regular file at `path` for reading; never waits, on a FIFO for example.

@@ -188,7 +188,8 @@ impl<'a> Appender<'a> {
     /// Adds equal records of `item_len` bytes, laid one after another in `src`.
     ///
     /// # Errors
-    /// As for [`Store::append`]. After an error of the system the appender takes nothing more.
+    /// As for [`Store::append`]. After an error of the system, or in the middle of a batch (of more than 64 MiB), the
+    /// appender takes nothing more and commits nothing.
     pub fn append(&mut self, src: &[u8], item_len: usize, codec: Codec) -> Result<()> {
         let batch = Batch::equal(src, item_len, self.after.version)?;
         self.append_batch(&batch, codec)
@@ -204,7 +205,10 @@ impl<'a> Appender<'a> {
     }
 
     fn append_batch(&mut self, batch: &Batch<'_>, codec: Codec) -> Result<()> {
-        batch.pieces().try_for_each(|piece| self.place(batch.pack(piece, codec)?))
+        let before = self.after;
+        let placed = batch.pieces().try_for_each(|piece| self.place(batch.pack(piece, codec)?));
+        // Part of a batch is not what was asked for.
+        if self.after == before { placed } else { self.fail_if_failed(placed) }
     }
 
     /// Records that the store will hold after the commit.

@@ -117,7 +117,8 @@ impl<'a> Batch<'a> {
         };
         let count = piece.len();
         let threads = shards::threads_for(count, cost);
-        // Enough shards to even out the threads' work, few enough that each is one large write.
+        // Enough shards to even out the threads' work, few enough that each is long. They are summed and written in parallel,
+        // too, which is all the work where raw records stay where they are.
         let size = if threads == 1 { count } else { count.div_ceil(threads * SHARDS_A_THREAD) }.max(1);
         let mut packed: Vec<_> = (piece.start..piece.end)
             .step_by(size)

@@ -3,16 +3,16 @@
 use super::chunks::Chunk;
 use super::place::Place;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{MAX_CHUNKS, RecordLoc, checksum};
+use crate::format::{MAX_CHUNKS, RecordLoc, checksum_on};
 use crate::storage;
 
-/// A stretch of packed records that goes to one place.
+/// Bytes that go to one place: packed records, one behind another, or the byte that an empty one leaves out.
 pub(super) struct Segment<'a> {
     pub(super) chunk: u16,
     offset: u32,
     pub(super) bytes: &'a [u8],
     locs: &'a [RecordLoc],
-    /// To be filled in.
+    /// At first the checksum of no bytes each.
     sums: &'a mut [u32],
 }
 
@@ -36,7 +36,7 @@ pub(super) fn place(locs: &mut [RecordLoc], mut frontier: Place) -> Result<Place
 }
 
 /// Cuts records that were placed from `frontier` on into one segment for each stretch of a chunk. `bytes` are theirs, one
-/// record after another; their checksums go to `sums`.
+/// record after another; their checksums go to `sums`, which has that of no bytes for each.
 pub(super) fn cut<'a>(
     mut locs: &'a [RecordLoc],
     mut bytes: &'a [u8],
@@ -48,7 +48,6 @@ pub(super) fn cut<'a>(
         && frontier == Place::default()
         && Place::of(first) != frontier
     {
-        // The byte that an empty record leaves out.
         segments.push(Segment { chunk: 0, offset: 0, bytes: &[0], locs: &[], sums: &mut [] });
     }
     while let Some(&RecordLoc { chunk_id: chunk, offset, .. }) = locs.first() {
@@ -56,7 +55,6 @@ pub(super) fn cut<'a>(
         let len = here.last().map_or(0, |last| last.end() - u64::from(offset));
         let (bytes_here, bytes_behind) = bytes.split_at(usize::try_from(len).unwrap_or(0).min(bytes.len()));
         let (sums_here, sums_behind) = std::mem::take(&mut sums).split_at_mut(here.len());
-        // An empty record has the checksum of no bytes already.
         if !bytes_here.is_empty() {
             segments.push(Segment { chunk, offset, bytes: bytes_here, locs: here, sums: sums_here });
         }
@@ -65,20 +63,22 @@ pub(super) fn cut<'a>(
 }
 
 impl Segment<'_> {
-    /// Writes the bytes to `chunk`, and computes the checksums on the way: a record is read from memory once for both.
+    /// Writes the bytes to `chunk`, and computes the checksums on the way: what is written at once was just summed, so it
+    /// comes from memory once for both.
     pub(super) fn write(&mut self, chunk: &Chunk) -> Result<()> {
         let at = |byte: usize| u64::from(self.offset) + byte as u64;
         let (mut written, mut summed) = (0, 0);
         for (loc, sum) in self.locs.iter().zip(self.sums.iter_mut()) {
             let end = summed + loc.phys_length as usize;
-            *sum = checksum(self.bytes.get(summed..end).unwrap_or_default());
-            summed = end;
-            // Up to where the file system begins anew.
-            let behind = at(summed) % storage::WRITTEN_AT_ONCE;
-            let whole = summed.saturating_sub(usize::try_from(behind).unwrap_or(0));
-            if let Some(bytes) = self.bytes.get(written..whole).filter(|bytes| !bytes.is_empty()) {
-                chunk.write(bytes, at(written))?;
-                written = whole;
+            while summed < end {
+                let room = storage::WRITTEN_AT_ONCE - at(summed) % storage::WRITTEN_AT_ONCE;
+                let next = end.min(summed.saturating_add(usize::try_from(room).unwrap_or(usize::MAX)));
+                *sum = checksum_on(*sum, self.bytes.get(summed..next).unwrap_or_default());
+                summed = next;
+                if at(summed).is_multiple_of(storage::WRITTEN_AT_ONCE) {
+                    chunk.write(self.bytes.get(written..summed).unwrap_or_default(), at(written))?;
+                    written = summed;
+                }
             }
         }
         match self.bytes.get(written..) {

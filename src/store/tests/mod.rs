@@ -238,6 +238,32 @@ fn a_full_store_says_so_before_it_writes() {
 }
 
 #[test]
+fn what_is_full_in_the_middle_of_a_batch_commits_none_of_it() {
+    const LEN: u32 = 60 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::create(dir.path(), Version::V2).unwrap();
+    let last = crate::format::MAX_CHUNKS - 1;
+    let header =
+        Header { version: Version::V2, tail_chunk: last, tail_offset: u32::MAX - LEN - 9, length: 0 };
+    store.meta.write_header(&header).unwrap();
+    store.dir.create(&chunks::name(last)).unwrap().set_len(u64::from(header.tail_offset)).unwrap();
+    // Packed and placed one after the other, as together they are too long.
+    let src = vec![5; LEN as usize];
+    let mut appender = store.appender().unwrap();
+    let e = appender.append_ragged(&src, &[0, 0], &[LEN, LEN], Codec::Raw).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Full);
+    assert!(appender.append(&[1; 3], 3, Codec::Raw).is_err(), "it has failed");
+    assert!(appender.commit().is_err());
+    assert_eq!(store.len(), 0);
+
+    let mut appender = store.appender().unwrap();
+    assert_eq!(appender.append(&src[..1 << 26 >> 1], 1, Codec::Raw).unwrap_err().kind(), ErrorKind::Full);
+    appender.append(&[1; 3], 3, Codec::Raw).unwrap();
+    assert_eq!(appender.commit().unwrap(), 0);
+    assert_eq!(read(&store, 0), [1; 3]);
+}
+
+#[test]
 fn a_frontier_before_live_records_refuses_appends() {
     let dir = tempfile::tempdir().unwrap();
     let script = Script::default();
