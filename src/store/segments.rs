@@ -48,6 +48,7 @@ pub(super) fn cut<'a>(
         && frontier == Place::default()
         && Place::of(first) != frontier
     {
+        // It is empty and leaves a byte out, which has to be there.
         segments.push(Segment { chunk: 0, offset: 0, bytes: &[0], locs: &[], sums: &mut [] });
     }
     while let Some(&RecordLoc { chunk_id: chunk, offset, .. }) = locs.first() {
